@@ -36,11 +36,10 @@ from cort.evaluation.overlap import Overlap, overlaps
 from cort.evaluation.values import check_named, read_values
 from cort.formats import tables
 from cort.formats.artifacts import write_artifact
-from cort.formats.runs import read_run, refuse_other_queries, tag_of
-from cort.reporting.explorer.rankings import UNKNOWN, combine, first_results, relevant_passages
-from cort.retrieval.documents import as_documents, group_passages
+from cort.formats.runs import read_run, refuse_other_queries, tag_of, top
+from cort.retrieval.documents import as_documents
 from cort.retrieval.fusion import WEIGHT
-from cort.retrieval.options import TunedOptions, check_tuned
+from cort.retrieval.options import TunedOptions
 from cort.retrieval.rerank import candidate_scores, mix
 from cort.retrieval.tuning import own_weights, weight_of
 from cort.runtime.commands import Commands, main_of_commands
@@ -77,7 +76,6 @@ def analyze_depths(options: DepthOptions) -> None:
     """Re-rank and measure at every depth, and write the measures."""
     parse_measures(options.measures)
     depths, level = list(options.depths), options.relevance_level
-    check_tuned(options, "weight")
     weight = weight_of(options.weight, options.tuned, tag_of(options.candidates))
     run = read_run(options.candidates)
     table = tables.read_table(options.scores, tables.SCORES)
@@ -116,12 +114,9 @@ def measure_overlap(options: OverlapOptions) -> None:
     """Compare the top passages of all pairs of systems."""
     check_named(options.systems, {"--runs": options.runs})
     query_ids = list(tables.read_queries(options.queries))
-    runs = (group_passages(read_run(path), "none") for path in options.runs)
-    tops = [first_results(run, query_ids, options.depth) for run in runs]
-    none = relevant_passages({query_id: {} for query_id in query_ids}, query_ids, 1)
-    top = combine(tops, none, [np.zeros(0, dtype=np.int32)] * len(tops)).top
-    systems = [*options.systems]
-    overlap = Overlap(options.split, len(query_ids), options.depth, systems, *overlaps(systems, top, UNKNOWN))
+    runs = (top(read_run(path), options.depth).by_query() for path in options.runs)
+    tops = {name: [*map(run.__getitem__, query_ids)] for name, run in zip(options.systems, runs, strict=True)}
+    overlap = Overlap(options.split, len(query_ids), options.depth, [*tops], *overlaps(tops))
     write_artifact(options.output, overlap)
     log.info("%d queries without judgements, %d pairs of systems", len(query_ids), len(overlap.pairs))
 

@@ -17,9 +17,10 @@ import sys
 from cort.formats.runs import tag_of, write_runs
 from cort.retrieval.components import read_components
 from cort.retrieval.fusion import FUSIONS, NORMALIZATIONS, FusionSettings, fuse_runs
-from cort.retrieval.options import RunOptions, TunedOptions, check_tuned, refuse_without_effect, term_based
-from cort.retrieval.tuning import check_weights, read_weights, weights_of_folds
+from cort.retrieval.options import RunOptions, TunedOptions, term_based
+from cort.retrieval.tuning import read_weights, weights_of_folds
 from cort.runtime import cli
+from cort.runtime.errors import input_error
 from cort.runtime.options import options_class, required
 from cort.settings.fields import as_key
 from cort.settings.systems import Fusing
@@ -42,13 +43,11 @@ class Options(TunedOptions, RunOptions):
 def stage(options: Options) -> None:
     """Merge the runs and write the result."""
     settings = FUSIONS[options.method].settings
-    keys = {"k": "k", "normalization": "normalization", "weights": "weights", "tuned": "tune"}
-    idle = [name for name, key in keys.items() if key not in settings]
-    refuse_without_effect(options, f"with --method {options.method}", *idle)
-    check_tuned(options, "weights")
     tags = [*map(tag_of, options.runs)]
     weights = read_weights(options.tuned, tags) if options.tuned else options.weights
-    check_weights("--weights", weights, len(options.runs))
+    if weights and len(weights) != len(tags):
+        found = f"{len(weights)} weights for {len(tags)} runs"
+        raise input_error("--weights", found, "one per run", "add or remove some")
     runs = read_components(options.runs, by_scores="weights" in settings)
     log.info("%s%s", options.method, f", weights {' '.join(f'{weight:g}' for weight in weights)}" if weights else "")
     own = weights_of_folds(options.tuned, options.folded)

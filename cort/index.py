@@ -62,7 +62,7 @@ class LuceneOptions(JavaOptions):
     as its weight says (JsonVectorCollection), which gives the texts that DeepCT's authors indexed.
 
     Reads:  the passages, their expansions or term weights (parquet)
-    Writes: a folder with the index and manifest.json, the list of its files
+    Writes: a folder with the index and manifest.json, which says how to treat queries
     """
 
     passages: str = required("PARQUET")
@@ -129,7 +129,7 @@ class ImpactOptions(JavaOptions):
     Terms are token ids, because tokens of some vocabularies have white space in them.
 
     Reads:  the impacts of the passages (parquet)
-    Writes: a folder with the index and manifest.json, the list of its files
+    Writes: a folder with the index and manifest.json, which says how to treat queries
     """
 
     passages: tuple[str, ...] = required("PARQUET", "all shards of their impacts")

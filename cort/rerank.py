@@ -22,7 +22,7 @@ from cort.formats import tables
 from cort.formats.runs import read_run, tag_of, write_run
 from cort.retrieval.components import check_scores
 from cort.retrieval.fusion import WEIGHT
-from cort.retrieval.options import RunOptions, TunedOptions, check_tuned
+from cort.retrieval.options import RunOptions, TunedOptions
 from cort.retrieval.rerank import candidate_scores, rerank_run
 from cort.retrieval.tuning import own_weights, weight_of
 from cort.runtime import cli
@@ -45,7 +45,6 @@ class Options(TunedOptions, RunOptions):
 
 def stage(options: Options) -> None:
     """Re-rank the run and write the result."""
-    check_tuned(options, "weight")
     weight = weight_of(options.weight, options.tuned, tag_of(options.candidates))
     own = own_weights(options.tuned, options.folded)
     run = read_run(options.candidates)

@@ -1,10 +1,10 @@
 """What the rankings of two systems have in common: all that can be compared without judgements."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
-import numpy.typing as npt
 
 
 @dataclass(frozen=True)
@@ -35,19 +35,20 @@ class Overlap:
     alone: list[float]
 
 
-def overlaps(systems: list[str], top: npt.NDArray[np.int32], unknown: int) -> tuple[list[Common], list[float]]:
+def overlaps(tops: Mapping[str, Sequence[Sequence[str]]]) -> tuple[list[Common], list[float]]:
     """Compare all pairs, and count what each system has alone, per query.
 
-    :param top: numbers of passages by query, system and rank; short lists are padded with `unknown`.
+    :param tops: the top passages of each query, in the same order, by system.
     """
-    known = top != unknown
-    counts, shared = known.sum(axis=2), np.zeros_like(known)
     pairs = []
-    for a, b in combinations(range(len(systems)), 2):
-        same = (top[:, a, :, None] == top[:, b, None, :]) & known[:, a, :, None]
-        shared[:, a] |= same.any(axis=2)
-        shared[:, b] |= same.any(axis=1)
-        longest = np.maximum(counts[:, [a, b]].max(axis=1), 1)
-        overlap, same_first = same.sum(axis=(1, 2)) / longest, same[:, :1, :1].any(axis=(1, 2))
-        pairs.append(Common(systems[a], systems[b], float(overlap.mean()), float(same_first.mean())))
-    return pairs, ((known & ~shared).sum(axis=(0, 2)) / len(top)).tolist()
+    for first, second in combinations(tops, 2):
+        both = [*zip(tops[first], tops[second], strict=True)]
+        shares = [len({*one} & {*other}) / max(len(one), len(other), 1) for one, other in both]
+        same_first = [one[:1] == other[:1] != [] for one, other in both]
+        pairs.append(Common(first, second, float(np.mean(shares)), float(np.mean(same_first))))
+    alone = []
+    for system, lists in tops.items():
+        others = [tops[other] for other in tops if other != system]
+        own = ({*top}.difference(*(other[query] for other in others)) for query, top in enumerate(lists))
+        alone.append(sum(map(len, own)) / len(lists))
+    return pairs, alone

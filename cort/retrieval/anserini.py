@@ -211,10 +211,9 @@ def build(
 
 
 def write_manifest(index: Path, passages: int, form: Form) -> None:
-    """Record the files of a new index with their sizes, to detect damaged copies, and how to treat queries."""
-    sizes = {path.name: path.stat().st_size for path in sorted(index.iterdir())}
+    """Record how to treat queries; a folder with this file is complete."""
     text, language = form
-    write_artifact(index / MANIFEST, {"passages": passages, "text": text, "language": language, "files": sizes})
+    write_artifact(index / MANIFEST, {"passages": passages, "text": text, "language": language})
 
 
 def check_manifest(index: str | Path, forms: Collection[str] = FORMS) -> Form:
@@ -223,18 +222,12 @@ def check_manifest(index: str | Path, forms: Collection[str] = FORMS) -> Form:
     :param forms: how texts were cleaned, for BM25; or `IMPACTS`.
     """
     path = Path(index) / MANIFEST
-    fix = f"build it with `python -m cort.index {IMPACTS if IMPACTS in forms else 'bm25'}`"
     try:
         manifest = read_json(path)
     except OSError:
+        fix = f"build it with `python -m cort.index {IMPACTS if IMPACTS in forms else 'bm25'}`"
         raise input_error(index, f"no complete {MANIFEST}", "the folder of an index", fix) from None
-    sizes = manifest["files"].read(dict[str, int])
-    form: str = manifest["text"].read(str)
-    if not sizes or form not in forms:
-        raise manifest.complain(f"no files, or the form {shorten(form)}", f"texts of the form {' or '.join(forms)}")
-    for name, size in sizes.items():
-        part = Path(index) / name
-        found = f"{part.stat().st_size} bytes" if part.is_file() else "no file"
-        if found != f"{size} bytes":
-            raise input_error(part, found, f"{size} bytes", f"delete the folder and {fix}")
-    return form, manifest["language"].read(str)
+    text, language = (manifest[name].read(str) for name in ("text", "language"))
+    if text not in forms:
+        raise manifest["text"].complain(shorten(text), " or ".join(forms))
+    return text, language

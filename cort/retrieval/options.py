@@ -118,11 +118,6 @@ class TunedOptions:
     folded: bool = optional(False, "with what was tuned for the fold of each query")
 
 
-def check_tuned(options: TunedOptions, fixed: str) -> None:
-    """Refuse the fixed values of an option beside tuned ones, and folds without these."""
-    refuse_without_effect(options, *(("beside --tuned", fixed) if options.tuned else ("without --tuned", "folded")))
-
-
 def refuse_without_effect(options: Any, why: str, *names: str) -> None:
     """Refuse options set to another value than their default, although they have no effect; `why` says why not."""
     defaults = {field.name: field.default for field in dataclasses.fields(options)}

@@ -105,15 +105,6 @@ def weight_of(weight: float, tuned: str | Path | None, candidates: str | None) -
     return weight
 
 
-def check_weights(source: str, weights: Weights, parts: int) -> None:
-    """Refuse weights that are negative or all 0, or not one per part; no weights mean equal ones."""
-    listed = " ".join(f"{weight:g}" for weight in weights)
-    if weights and len(weights) != parts:
-        raise input_error(source, f"{listed}, for {parts} parts", f"{parts} numbers", "give one per part")
-    if weights and not (min(weights) >= 0 and 0 < sum(weights) < math.inf):
-        raise input_error(source, listed, "numbers from 0, not all 0", "fix them")
-
-
 def make_grid(components: int) -> list[Weights]:
     """List all weights that sum to 1: of two components in steps of 0.05, of more in steps of 0.1."""
     steps = STEPS_OF_TWO if components == 2 else STEPS

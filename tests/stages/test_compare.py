@@ -239,9 +239,6 @@ def test_systems_with_other_queries_or_measures_are_refused(options, refused, tm
         ({"baseline": "none"}, "--baseline: found 'none', expected one of bm25, same, noise, best"),
         ({"systems": ["bm25", "same"]}, "--per-query: found 4 files, expected 2"),
         ({"systems": ["bm25", "same", "same", "best"]}, "--systems: found 'same' twice"),
-        ({"parts": "best=none"}, "--parts: found 'best=none', expected two of bm25, same, noise, best"),
-        ({"starts": "best"}, "--starts: found 'best'"),
-        ({"contrasts": "best=best"}, "--contrasts: found 'best=best'"),
     ],
 )
 def test_invalid_options_are_refused(options, refused, changes, words):
