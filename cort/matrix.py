@@ -9,7 +9,7 @@ Then come, over the collections that have both the system and the baseline: the 
 baseline, Student's t interval of the collections' differences, and the number of collections.
 
 Reads:  results of experiments: experiment.yaml, queries, measures per query
-Writes: index.html, matrix.csv, matrix.md and matrix.tex; the cells of the page link to reports
+Writes: index.html, matrix and costs as csv, md and tex, costs.svg; the cells of the page link to reports
 Usage:  python -m cort.matrix --experiments config/matrix/nfcorpus.yaml config/matrix/scifact.yaml
             --output-folder results/matrix
 """
@@ -26,12 +26,16 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from cort.evaluation.comparisons import Pair, Tests, compare
+from cort.evaluation.comparisons import Comparisons, Pair, Tests, compare
+from cort.evaluation.measures import Measures
 from cort.evaluation.values import read_values, refuse_unlike
 from cort.experiment.experiment import Experiment
 from cort.experiment.stored import NAME, read_experiment
 from cort.formats.tables import read_queries
 from cort.online.options import folder_of
+from cort.reporting import results as reports
+from cort.reporting.costs import FRONT, NOTHING, bytes_per_passage, costs_frame, costs_panels, costs_table
+from cort.reporting.figures import draw, embed
 from cort.reporting.format import best, count, plural, signed
 from cort.reporting.page import Section, render
 from cort.reporting.tables import Place, Table, files_of
@@ -183,6 +187,28 @@ def with_averages(means: pd.DataFrame, baseline: str) -> pd.DataFrame:
     return means.assign(**averages, high=mean + half, collections=number)
 
 
+def read_costs(experiments: list[Experiment], options: Options) -> pd.DataFrame:
+    """Tabulate the first measure of each system against its costs, on the collections as the experiments have them."""
+    import pandas as pd
+
+    frames = []
+    for experiment in experiments:
+        files = {kind: filter(os.path.exists, found.values()) for kind, found in reports.files_of(experiment).items()}
+        chosen = {
+            experiment.title_of_split(split)
+            for split, _ in experiment.evaluated_runs
+            if options.labels in (None, experiment.labels_of(split))
+        }
+        measures = reports.read_all(experiment, files["measures"], Measures)
+        compared = reports.read_all(experiment, files["comparisons"], Comparisons)
+        latencies = reports.read_all(experiment, files["latencies"], reports.Latencies)
+        sizes = bytes_per_passage(experiment)
+        measures = [one for one in measures if one.split in chosen]
+        frame = costs_frame(measures, compared, latencies, sizes, options.measures[0])
+        frames.append(frame.assign(split=f"{experiment.config['dataset']}/" + frame["split"]))
+    return pd.concat(frames, ignore_index=True)
+
+
 def stage(options: Options) -> None:
     """Read all collections and write the table, the page last."""
     experiments = [
@@ -209,9 +235,13 @@ def stage(options: Options) -> None:
     for doubt in doubts:
         log.warning("%s", doubt)
     table = tabulate(collections, baseline, options.measures)
+    costs = read_costs(experiments, options)
+    looks = {name: place for place, name in enumerate(dict.fromkeys([baseline, *costs["system"]]))}
+    panels = costs_panels(costs, looks)
     systems = {name for name in table.frame["system"] if not name.endswith(PUBLISHED)}
     found = plural(len(collections), "test collection", "test collections")
-    texts = files_of(table)
+    texts = {**files_of(table), **files_of(cost := costs_table(costs))}
+    texts["costs.svg"] = draw(panels, NOTHING)
     texts["index.html"] = render(
         "base.html.jinja",
         title="Systems by collection",
@@ -219,7 +249,10 @@ def stage(options: Options) -> None:
         lead=" ".join(
             [f"{plural(len(systems), 'system', 'systems')} on {found}.", *(f"Warning: {one}." for one in doubts)]
         ),
-        sections=[Section("matrix", "Means", [table], text=table.note)],
+        sections=[
+            Section("matrix", "Means", [table], text=table.note),
+            Section("costs", "Costs", [cost], embed(panels), FRONT),
+        ],
         files=[*texts],
     )
     for name, text in texts.items():

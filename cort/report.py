@@ -29,6 +29,15 @@ from cort.experiment.stored import NAME, read_experiment
 from cort.formats.artifacts import read_artifact
 from cort.models.truncation import Truncation, measure_texts, read_limits
 from cort.reporting import figures, published, sections
+from cort.reporting.costs import (
+    FRONT,
+    NOTHING,
+    bytes_per_passage,
+    costs_frame,
+    costs_panels,
+    costs_table,
+    shares_of_memory,
+)
 from cort.reporting.figures import embed
 from cort.reporting.format import address, headline, plural
 from cort.reporting.page import Section, render
@@ -47,6 +56,7 @@ log = logging.getLogger(__name__)
 NO_DATA = {
     "recall": "No recall figure: recall was not evaluated at two or more cutoffs.",
     "depths": "No depth figure: nothing was re-ranked at several depths.",
+    "costs": NOTHING,
     "audits": "No figure of graph indexes: none was measured.",
     "training": "No training figure: no training curve was given.",
 }
@@ -174,15 +184,19 @@ def build(options: Options) -> dict[str, str]:
         for row in one.comparisons
     }
 
-    systems = sections.systems_table(measures, comparisons)
-    compared, lists = sections.comparisons_table(comparisons, links), sections.lengths_table(comparisons)
+    latencies, sizes = read("latencies", Latencies), bytes_per_passage(experiment)
+    costs = costs_frame(measures, comparisons, latencies, sizes)
+    systems, cost = sections.systems_table(measures, comparisons), costs_table(costs)
+    compared = sections.comparisons_table(comparisons, links, shares_of_memory(experiment, sizes))
+    lists = sections.lengths_table(comparisons)
     judged, overlap = sections.judged_table(measures), sections.overlap_table(read("overlaps", Overlap))
-    audits, latency = sections.audits_table(read("audits", Audit)), sections.latency_table(read("latencies", Latencies))
+    audits, latency = sections.audits_table(read("audits", Audit)), sections.latency_table(latencies)
     stages = sections.stages_table(read_jobs(options.benchmarks) if options.benchmarks else [])
 
     looks = {name: place for place, name in enumerate(dict.fromkeys([baseline, *config["systems"]]))}
     panels = {
         "recall": sections.recall_panels(measures, looks),
+        "costs": costs_panels(costs, looks),
         "depths": sections.depth_panels(depths, looks),
         "audits": sections.audit_panels(audits),
         "training": sections.training_panels(curves),
@@ -195,6 +209,7 @@ def build(options: Options) -> dict[str, str]:
         Section("answer", "At a glance", answers, pictures["recall"], TOP),
         Section("systems", "Systems", [systems], facts=describe_systems(experiment, there["tuned"])),
         verdicts(compared, lists),
+        Section("costs", "Costs", [cost], pictures["costs"], FRONT),
         Section("overlap", "Splits without judgements", [overlap]),
         Section("judged", "Unjudged passages", [sections.judged_table(sections.deeply_judged(measures))]),
         Section("agreement", "Agreement of labels", [sections.agreement_table(titled(experiment, agreements))]),
@@ -217,11 +232,11 @@ def build(options: Options) -> dict[str, str]:
     ]
     made = {f"figures/{name}.svg": figures.draw(drawn, NO_DATA[name]) for name, drawn in panels.items()}
     linked = [f"figures/{name}.svg" for name, drawn in panels.items() if drawn]
-    for table in (systems, compared, lists, judged, audits, stages, latency, overlap):
+    for table in (systems, compared, lists, cost, judged, audits, stages, latency, overlap):
         made |= {f"tables/{name}": text for name, text in files_of_table(table).items()}
         linked += [f"tables/{table.name}.csv"] if len(table.frame) else []
     if options.papers:
-        ours = [*published.values(measures, depths, there["latencies"].values())]
+        ours = [*published.values(measures, depths, latencies)]
         made |= reproduction(options, config["title"], config["dataset"], ours)
         linked.append("reproduction/index.html")
     page = render(

@@ -79,7 +79,8 @@ from cort.runtime.options import optional, options_class, required, thread_count
 from cort.runtime.progress import track
 from cort.settings.fields import as_key
 from cort.settings.lexical import LexicalIndex
-from cort.settings.systems import Width
+from cort.settings.models import Encoder
+from cort.settings.systems import ExactSearch, Storage, Width
 
 if TYPE_CHECKING:
     from cort.retrieval.max_similarity import Search
@@ -103,6 +104,9 @@ class ExactOptions(SearchOptions):
     device: Literal["auto", "cpu", "cuda"] = "auto"
     gpus: int = optional(1, "GPUs that share the passages", "N", ge=1, le=1024)
     memory_mb: int = optional(0, "memory, half of which may hold the vectors", "MB", ge=0)
+    dimension: int | None = as_key(ExactSearch, "dimension")
+    storage: Storage | None = as_key(ExactSearch, "storage")
+    matryoshka: bool = as_key(Encoder, "matryoshka", default=False)
 
 
 @options_class
@@ -202,11 +206,13 @@ def retrieve_exactly(options: ExactOptions) -> None:
 def _rank_exactly(
     options: ExactOptions, passages: Sequence[Shard], queries: Sequence[Shard], devices: Sequence[str]
 ) -> Iterator[Ranking]:
-    from cort.retrieval.exact import ExactIndex, retrieve
+    from cort.retrieval.exact import retrieve
+    from cort.retrieval.reduction import open_exact
 
     # Half, because other arrays need memory, too, and so may other processes.
     memory_mb = min(options.memory_mb, free_memory() >> 20) // 2
-    yield from retrieve(ExactIndex(passages, devices, options.threads, memory_mb), queries, options.reach)
+    reduced = options.dimension, options.storage, options.matryoshka
+    yield from retrieve(open_exact(passages, reduced, devices, options.threads, memory_mb), queries, options.reach)
 
 
 def _check_width(options: WidthOptions) -> None:

@@ -15,6 +15,7 @@ from cort.evaluation.inspection import Finding
 from cort.evaluation.measures import Measures
 from cort.experiment.checks import ConfigError, load
 from cort.formats.artifacts import read_artifact
+from cort.reporting.costs import bytes_per_passage, shares_of_memory
 from cort.reporting.format import fixed, mean_of, verdict_lines
 from cort.reporting.results import files_of, read_all
 from cort.reporting.sections import by_split, names_of_measures
@@ -39,13 +40,14 @@ def main(argv: list[str] | None = None) -> int:
         files = {kind: filter(os.path.exists, found.values()) for kind, found in files_of(experiment).items()}
         compared = read_all(experiment, files["comparisons"], Comparisons)
         measures = read_all(experiment, files["measures"], Measures)
+        shares = shares_of_memory(experiment, bytes_per_passage(experiment))
     except (ConfigError, InputError) as error:
         sys.stderr.write(f"{error}\n")
         return 1
     for split, block in by_split(measures).items():
         sys.stdout.write(means(split, block))
     for comparison in compared:
-        sys.stdout.write("".join(f"{line}\n" for line in verdict_lines(comparison)))
+        sys.stdout.write("".join(f"{line}\n" for line in verdict_lines(comparison, shares)))
     sys.stdout.write("".join(f"{line}\n" for line in experiment.remarks()))
     for split in experiment.unjudged_splits:
         sys.stdout.write(f"{split}: no judgements; the report shows the overlap of the systems\n")

@@ -30,12 +30,13 @@ from cort.evaluation.comparisons import MIN_QUERIES, WIN, Comparison, Comparison
 from cort.experiment.checks import ConfigError, load
 from cort.experiment.deployment import deployed_parts
 from cort.experiment.experiment import Experiment
-from cort.experiment.stored import read_experiment
 from cort.formats.artifacts import read_artifact
 from cort.formats.runs import read_run
 from cort.formats.tables import QUERIES, count_rows
 from cort.formats.yaml_files import read_yaml
+from cort.reporting.costs import stored_bytes
 from cort.reporting.format import best_first, difference, fixed
+from cort.reporting.results import Latencies
 from cort.retrieval.tuning import TunedWeights
 from cort.runtime.errors import InputError, input_error
 from cort.runtime.files import write_text
@@ -262,21 +263,12 @@ def cost(path: Path, experiment: Experiment, system: str) -> str:
     """Describe the memory and time of a system, as far as the experiment has and measures it."""
     if system not in experiment.systems:
         return f"{path} does not have {system}: add it there to search with it"
-    stored, files = read_experiment(experiment.at(paths.EXPERIMENT)), list[Path]()
-    for name in stored.with_parts([system]):
-        part = stored.systems[name]
-        # A re-ranker has no vectors of passages.
-        models = [] if part.reranker() else part.models()
-        files += (Path(file) for model in models for file in stored.vectors(*model))
-        if lexical := part.lexical_index():
-            files += Path(experiment.at(paths.LEXICAL_INDEX, lexical=lexical)).parent.rglob("*")
-    index = f"{math.ceil(sum(file.stat().st_size for file in files if file.is_file()) / 1e6):,} MB of index"
+    index = f"{math.ceil((stored_bytes(experiment, system) or 0) / 1e6):,} MB of index"
     latency = experiment.config.get("latency")
     if not latency or system not in latency["systems"]:
         return f"{index}; add {system} to latency.systems of {path} to measure its time"
-    rows = json.loads(Path(experiment.at(paths.LATENCY, split=latency["split"])).read_text("utf-8"))["rows"]
-    times = next(row["milliseconds"] for row in rows if row["system"] == system and row["batch"] == 1)
-    times = times.get("concurrent", times["sequential"])
+    measured: Latencies = read_artifact(experiment.at(paths.LATENCY, split=latency["split"]), Latencies)
+    times = next(row.total for row in measured.rows if row.system == system and row.batch == 1)
     return f"{index}; {times['p50']:.1f} ms per query here, 95 % under {times['p95']:.1f} ms"
 
 

@@ -19,6 +19,7 @@ from cort.experiment.keys import Experiment as Keys
 from cort.experiment.models import MODELS, released_name
 from cort.experiment.recipes import with_recipes
 from cort.experiment.references import check_references
+from cort.experiment.smaller import add_smaller
 from cort.experiment.variants import check_variants, variant_at
 from cort.formats.yaml_files import read_yaml, separate
 from cort.runtime.errors import InputError, check_name
@@ -115,6 +116,7 @@ def filled(config: Config) -> Config:
     _choose_precision(config)
     _divide(config)
     _choose_relevance_level(config)
+    add_smaller(config)
     # Every experiment has it.
     config.setdefault("lexical", {}).setdefault(BM25, {})
     for expander in config.get("expanders", {}).values():

@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from cort.experiment.experiment import Experiment
+from cort.experiment.smaller import whole_of
 from cort.settings.config import Config, is_trained
 
 
 def pairs(experiment: Experiment, split: str) -> dict[str, list[tuple[str, str]]]:
-    """List the pairs of systems compared on a split: systems and their parts, systems and their starts, contrasts."""
+    """List the pairs of systems compared on a split: with their parts, their starts, contrasts and whole vectors."""
     names = experiment.compared(split)
     by_relation = {
         "parts": [(name, part) for name in names for part in experiment.systems[name].parts()],
         "starts": [(name, start) for name in names for start in _starts(experiment.config, name)],
-        "contrasts": [(first, second) for first, second in experiment.config["evaluation"]["contrasts"]],
+        "contrasts": [(first, second) for first, second in experiment.config["evaluation"]["contrasts"]]
+        + [(name, whole) for name in names if (whole := whole_of(experiment.config, name))],
     }
     return {relation: [pair for pair in listed if {*pair} <= {*names}] for relation, listed in by_relation.items()}
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from cort.experiment.models import MODELS, released_name
+from cort.experiment.smaller import check_smaller
 from cort.settings.config import Config
 
 
 def check_conflicts(config: Config) -> Iterator[str]:
     """Yield a line for each setting that another one excludes."""
+    yield from check_smaller(config)
     for section in MODELS:
         for name, model in config.get(section, {}).items():
             place = f"{section}.{name}"

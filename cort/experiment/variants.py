@@ -56,6 +56,7 @@ LEARNING = {"training", "recipe", "checkpoint", "loss"}
 # Keys of encoders, trained or not.
 SPARSE_KEYS = {"kind", "precision", "query_length", "passage_length"}
 DENSE_KEYS = SPARSE_KEYS | {"pooling", "dimension", "similarity", "storage", "onng", "hnsw", "ivfpq"}
+DENSE_KEYS |= {"dimensions", "matryoshka"}
 NEW_DENSE = DENSE_KEYS | {"base_model", "projection", "query_segment", "passage_segment"}
 HUB_DENSE = DENSE_KEYS | HUB | {"query_prompt", "passage_prompt", "query_prompt_name", "passage_prompt_name"}
 LEARNT = LEARNING.union({"triples", "teacher", "start"}, settings_of(ENCODER_OBJECTIVES))

@@ -33,16 +33,18 @@ from cort.models.rerankers import load_reranker
 from cort.models.sparse_encoder import load_sparse_encoder
 from cort.models.tokenizer import fingerprint
 from cort.online.light import Model, TokenIds, Tokenizer, model_of
-from cort.retrieval.exact import ExactIndex, StoredVectors
+from cort.retrieval import exact
+from cort.retrieval.exact import StoredVectors
 from cort.retrieval.graph_search import Graph, open_index, to_ranking
 from cort.retrieval.impacts import MOST_TERMS, as_text, quantised
 from cort.retrieval.ivfpq import IvfPq, IvfPqSearch, open_ivfpq
 from cort.retrieval.lucene import BY_IMPACTS, LuceneProcess
 from cort.retrieval.max_similarity import QueryVectors, Search, TokenIndex, by_query
+from cort.retrieval.reduction import open_exact
 from cort.runtime.errors import input_error
 from cort.runtime.memory import memory_limit
 from cort.systems.base import System
-from cort.systems.live import Retriever, WidthFor
+from cort.systems.live import Reduced, Retriever, WidthFor
 from cort.systems.results import Results
 
 Vectors = npt.NDArray[np.float32]
@@ -144,9 +146,9 @@ class ExactSearch:
     They are held in memory if they take no more than a fraction of it; otherwise their files are memory-mapped.
     """
 
-    def __init__(self, shards: Sequence[Shard], devices: Sequence[str], threads: int) -> None:
+    def __init__(self, shards: Sequence[Shard], reduced: Reduced, devices: Sequence[str], threads: int) -> None:
         memory_mb = memory_limit() // PART_OF_MEMORY >> 20
-        self._index = ExactIndex(shards, devices, threads, memory_mb, one_by_one=True)
+        self._index = open_exact(shards, reduced, devices, threads, memory_mb, one_by_one=True)
 
     def search(self, vectors: Vectors, depth: int) -> list[Ranking]:
         """Rank all passages for each vector."""
@@ -192,7 +194,7 @@ def _text(vector: Impacts) -> str:
     return as_text(tokens.tolist(), impacts.tolist())
 
 
-def _rankings(index: ExactIndex | Search, vectors: Any, depth: int) -> list[Ranking]:
+def _rankings(index: exact.Search | Search, vectors: Any, depth: int) -> list[Ranking]:
     return [Ranking("", index.ids(rows), scores) for scores, rows in index.search(vectors, depth)]
 
 
@@ -231,7 +233,7 @@ class Opening:
         self._lucene = lucene
         self._results, self._device, self._threads = results, torch.device(devices[0]), threads
         self._encoder = cache(lambda name: encoder_of(results, name, self._device))
-        self._exact = cache(lambda name: ExactSearch(self._encoder(name).shards, devices, threads))
+        self._exact = cache(lambda name, reduced: ExactSearch(self._encoder(name).shards, reduced, devices, threads))
         self._graph = cache(open_index)
         self._ivfpq = cache(self._open_ivfpq)
         self._token_encoder = cache(self._open_token_encoder)
@@ -257,9 +259,9 @@ class Opening:
         files = [self._results.tokens("rerankers", name, "passages")]
         return Reranker(model_of(self._results, "rerankers", name, files), self._device)
 
-    def exact(self, encoder: str) -> Retriever:
-        """Open an encoder and its vectors of all passages."""
-        return Retriever(self._encoder(encoder), self._exact(encoder))
+    def exact(self, encoder: str, reduced: Reduced = (None, None, False)) -> Retriever:
+        """Open an encoder and its vectors of all passages, or smaller ones."""
+        return Retriever(self._encoder(encoder), self._exact(encoder, reduced))
 
     def sparse(self, encoder: str) -> Retriever:
         """Open a sparse encoder."""

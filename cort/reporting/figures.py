@@ -6,6 +6,7 @@ import base64
 import io
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import floor, log10
 from typing import TYPE_CHECKING, Any
 
 from cort.reporting.format import count, fixed
@@ -45,7 +46,7 @@ class Line:
     """One line; `look` numbers a colour, a marker and dashes, 0 being the baseline's.
 
     `kind` is "points" (with markers), "line", or "faint" (the raw data behind a smoothed line). A dashed line drops to
-    the axis at the x `drop`; `bars` are intervals of y, and `labels` stand beside the points.
+    the axis at the x `drop`; `bars` are intervals of y.
     """
 
     label: str
@@ -55,7 +56,6 @@ class Line:
     kind: str = "points"
     drop: float | None = None
     bars: Sequence[tuple[float, float]] = ()
-    labels: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -152,8 +152,6 @@ def _draw_line(axes: Any, line: Line) -> None:
         pairs = zip(line.y, line.bars, strict=True)
         below, above = zip(*((y - low, high - y) for y, (low, high) in pairs), strict=True)
         axes.errorbar(line.x, line.y, yerr=(below, above), fmt="none", ecolor=style["color"], elinewidth=0.8)
-    for x, y, text in zip(line.x, line.y, line.labels, strict=False):
-        axes.annotate(text, (x, y), xytext=(4, 4), textcoords="offset points", fontsize=8)
 
 
 def style_of(look: int) -> dict[str, Any]:
@@ -173,3 +171,14 @@ def spread(ticks: Sequence[float]) -> list[float]:
         if kept[-1] / tick >= (ticks[-1] / ticks[0]) ** (1 / 13):
             kept.append(tick)
     return kept[::-1]
+
+
+def round_numbers(values: Sequence[float]) -> list[float]:
+    """Choose ticks of 1, 2 and 5 times a power of ten that enclose all values; none if one is not above 0."""
+    if min(values) <= 0:
+        return []
+    powers = range(floor(log10(min(values))), floor(log10(max(values))) + 2)
+    marks = [float(f"{digit}e{power}") for power in powers for digit in (1, 2, 5)]
+    first = max(place for place, mark in enumerate(marks) if mark <= min(values))
+    last = min(place for place, mark in enumerate(marks) if mark >= max(values))
+    return marks[first : max(last, first + 1) + 1]

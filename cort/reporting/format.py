@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeAlias
 from urllib.parse import urlencode
 
 from cort.evaluation.comparisons import (
@@ -21,6 +22,9 @@ from cort.evaluation.comparisons import (
     by_pair,
 )
 
+#: of the memory of a system's vectors, by a system that searches smaller ones, and that system
+Shares: TypeAlias = Mapping[tuple[str, str], float]
+NO_SHARES: Shares = {}
 MISSING = "\N{EN DASH}"
 MINUS = "\N{MINUS SIGN}"
 # Decimals of measures; systems that agree to these are equally good.
@@ -145,7 +149,7 @@ def headline(values: Mapping[str, float | None], rows: Iterable[Comparison], mea
     return f"{start}, but does not differ significantly from {baseline}: {difference(row)}."
 
 
-def verdict_lines(compared: Comparisons) -> list[str]:
+def verdict_lines(compared: Comparisons, shares: Shares = NO_SHARES) -> list[str]:
     """Write a legend, then a line per pair: verdict and numbers by the first measure, then other differences."""
     pairs = by_pair(compared.comparisons).values()
     legend = (
@@ -153,7 +157,10 @@ def verdict_lines(compared: Comparisons) -> list[str]:
         f"the paired randomisation test corrected by Holm's method over {count(len(pairs))} comparisons, for each "
         f"measure by itself; WIN and LOSS if at most {compared.alpha:g}"
     )
-    lines = [legend, *(_verdict_line(rows, compared.queries, len(pairs)) for rows in pairs)]
+    lines = [
+        legend,
+        *(_verdict_line(rows, compared.queries, len(pairs)) + memory_of(rows[0], shares) for rows in pairs),
+    ]
     return [f"{compared.split}: {line}" for line in lines]
 
 
@@ -170,6 +177,12 @@ def _verdict_line(rows: Sequence[Comparison], queries: int, pairs: int) -> str:
         if names := [mean_of(row.measure) for row in others if row.verdict == verdict]:
             text += f"; {verdict} in {', '.join(names)}"
     return text
+
+
+def memory_of(row: Comparison, shares: Shares) -> str:
+    """Say what share of the memory a system needs that searches smaller vectors."""
+    share = shares.get((row.system, row.baseline))
+    return "" if share is None else f"; {percent(share)} of the memory"
 
 
 def needed(row: Comparison) -> str:

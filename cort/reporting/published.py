@@ -10,15 +10,14 @@ so many.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from cort.evaluation.curves import Depths, saturation
 from cort.evaluation.measures import FIRST, Measures
-from cort.formats.artifacts import read_json
 from cort.reporting.format import signed, significant
+from cort.reporting.results import Latencies
 from cort.reporting.tables import Format, Table
 from cort.runtime.errors import input_error
 
@@ -32,15 +31,6 @@ COLUMNS = [*PLACE, "value", *KEY, "note"]
 RANKED = "RR@1000"
 #: system, split, measure, number of candidates, our value
 Value: TypeAlias = tuple[str, str, str, int, float | None]
-
-
-@dataclass(frozen=True)
-class Latency:
-    """Mean latency of a system in milliseconds, by the number of queries at a time."""
-
-    system: str
-    split: str
-    milliseconds: dict[str, float | None]
 
 
 def read_published(paths: Sequence[str | Path]) -> pd.DataFrame:
@@ -69,11 +59,8 @@ def read_published(paths: Sequence[str | Path]) -> pd.DataFrame:
     return published
 
 
-def values(measures: Iterable[Measures], depths: Iterable[Depths], latencies: Iterable[str | Path]) -> Iterator[Value]:
-    """Yield everything of ours that a number may be compared with.
-
-    :param latencies: what the stage `latency` wrote.
-    """
+def values(measures: Iterable[Measures], depths: Iterable[Depths], latencies: Iterable[Latencies]) -> Iterator[Value]:
+    """Yield everything of ours that a number may be compared with."""
     for one in measures:
         place = one.system, one.split
         yield from ((*place, name, 0, value) for name, value in one.mean.items())
@@ -90,11 +77,10 @@ def values(measures: Iterable[Measures], depths: Iterable[Depths], latencies: It
             yield from ((*place, name, depth, value) for depth, value in known.items())
             doubled = [depth for depth in known if depth & (depth - 1) == 0]
             yield (*place, f"saturation({name})", 0, saturation(doubled, [known[depth] for depth in doubled]))
-    for path in latencies:
-        for latency in read_json(path)["latencies"].read(list[Latency]):
-            for size, milliseconds in latency.milliseconds.items():
-                name = "latency" if size == "1" else f"latency@{size}"
-                yield latency.system, latency.split, name, 0, milliseconds
+    for latency in (one for measured in latencies for one in measured.latencies):
+        for size, milliseconds in latency.milliseconds.items():
+            name = "latency" if size == "1" else f"latency@{size}"
+            yield latency.system, latency.split, name, 0, milliseconds
 
 
 def join(published: pd.DataFrame, ours: Iterable[Value]) -> pd.DataFrame:

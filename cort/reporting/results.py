@@ -165,6 +165,20 @@ class LatencyRow:
     searches: int
     milliseconds: dict[str, dict[str, float]]
 
+    @property
+    def total(self) -> dict[str, float]:
+        """Statistics of the whole search as deployed, with BM25 and the dense ranker in parallel."""
+        return self.milliseconds.get("concurrent", self.milliseconds["sequential"])
+
+
+@dataclass(frozen=True)
+class MeanLatency:
+    """Mean latency of a system in ms, by the number of queries at a time, as publications name it."""
+
+    system: str
+    split: str
+    milliseconds: dict[str, float | None]
+
 
 @dataclass(frozen=True)
 class Latencies:
@@ -177,6 +191,7 @@ class Latencies:
     hardware: Hardware
     software: dict[str, str | None]
     rows: list[LatencyRow]
+    latencies: list[MeanLatency]
 
     @property
     def machine(self) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from math import floor, log10
 from typing import TYPE_CHECKING
 
 from cort.evaluation.agreement import Agreement
@@ -13,9 +12,11 @@ from cort.evaluation.curves import Consistency, Depths
 from cort.evaluation.measures import FIRST, Measures
 from cort.evaluation.overlap import Overlap
 from cort.models.truncation import Truncation
-from cort.reporting.figures import Line, Panel, lines_of, thin
+from cort.reporting.figures import Line, Panel, lines_of, round_numbers, thin
 from cort.reporting.format import (
     MISSING,
+    NO_SHARES,
+    Shares,
     best,
     count,
     disagreement,
@@ -23,6 +24,7 @@ from cort.reporting.format import (
     fixed,
     mean_of,
     memory,
+    memory_of,
     needed,
     p_value,
     percent,
@@ -134,7 +136,9 @@ def legend(compared: Comparisons) -> str:
     )
 
 
-def comparisons_table(comparisons: Sequence[Comparisons], links: Mapping[tuple[str, str, str], str]) -> Table:
+def comparisons_table(
+    comparisons: Sequence[Comparisons], links: Mapping[tuple[str, str, str], str], shares: Shares = NO_SHARES
+) -> Table:
     """Tabulate all comparisons; `links` lead to the explorer, by split, system and baseline."""
     columns = ["split", "system", "against", "verdict", "measure", "mean", "its mean", "difference", "low", "high"]
     columns += ["p", "p corrected", "won", "tied", "lost", "remark"]
@@ -162,7 +166,7 @@ def comparisons_table(comparisons: Sequence[Comparisons], links: Mapping[tuple[s
                     row.won,
                     row.tied,
                     row.lost,
-                    remark(row, pairs),
+                    (remark(row, pairs) + memory_of(row, shares)).removeprefix("; "),
                 ]
             )
     caption = (
@@ -389,17 +393,6 @@ def audit_panels(table: Table) -> list[Panel]:
         title = f"{encoder}, {split}, top {count(depth)}"
         panels.append(Panel(title, "ms per query, one thread", "recall of exact search", lines, ticks))
     return panels
-
-
-def round_numbers(values: Sequence[float]) -> list[float]:
-    """Choose ticks of 1, 2 and 5 times a power of ten that enclose all values; none if one is not above 0."""
-    if min(values) <= 0:
-        return []
-    powers = range(floor(log10(min(values))), floor(log10(max(values))) + 2)
-    marks = [float(f"{digit}e{power}") for power in powers for digit in (1, 2, 5)]
-    first = max(place for place, mark in enumerate(marks) if mark <= min(values))
-    last = min(place for place, mark in enumerate(marks) if mark >= max(values))
-    return marks[first : max(last, first + 1) + 1]
 
 
 def trainings_table(

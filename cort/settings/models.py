@@ -195,8 +195,15 @@ class Encoder(Representation, Sparsity, Trainable):
     precision: PrecisionOrAuto = "fp32"
     """Arithmetic of encoding. `auto`, the default of `pretrained` models that are not trained further, is bf16 if a
     matrix product is at least 1.3 times as fast in it on the machine that first encodes passages, else fp32."""
-    storage: Literal["fp32", "fp16"] = setting("fp32", "of the vectors")
-    """Type of the stored vectors."""
+    storage: str | tuple[str, ...] = setting(
+        "fp32", "of the vectors", pattern="^(fp32|fp16|int8)$", unique=True, least=1
+    )
+    """Type of the stored vectors, `fp32` or `fp16`. In a list, the others make systems of smaller vectors: `dense-int8`
+    of `dense`."""
+    dimensions: tuple[int, ...] | None = setting(None, ge=1, le=65_536, unique=True, least=1)
+    """Fewer numbers of the same vectors make systems, too: `dense-64`."""
+    matryoshka: bool | None = setting(None, "fewer numbers are the first ones, not principal components")
+    """Fewer numbers are the first ones, as the model was trained for that; otherwise, principal components."""
     triples: Triples = field(default_factory=Triples)
     """Where training triples come from."""
     onng: Onng = field(default_factory=Onng)

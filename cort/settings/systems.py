@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import MISSING
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from cort.runtime.keys import section, setting
 from cort.settings.fields import as_key
 from cort.settings.lexical import LexicalIndex
 from cort.settings.tuning import Folds
+
+#: types of the numbers of a vector
+Storage: TypeAlias = Literal["fp32", "fp16", "int8"]
 
 
 @section
@@ -19,6 +22,17 @@ class Parameters:
     """Term frequency saturation."""
     b: float = as_key(LexicalIndex, "b", default=MISSING)
     """Length normalisation."""
+
+
+@section
+class ExactSearch:
+    """Exact search over the vectors of an encoder, or over smaller ones made from them."""
+
+    retrieve: str
+    dimension: int | None = setting(None, "search with fewer numbers of each vector", "N", ge=1, le=65_536)
+    """With an encoder and exact search, search so many numbers of each vector (see `matryoshka`)."""
+    storage: Storage | None = setting(None, "search with numbers of this type, instead of the stored one")
+    """With an encoder and exact search, search numbers of this type, made from the stored ones."""
 
 
 @section

@@ -10,6 +10,7 @@ import dataclasses
 import functools
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Sequence
+from os.path import dirname
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from cort.runtime.errors import check_name
@@ -19,7 +20,7 @@ from cort.systems.results import Results
 
 if TYPE_CHECKING:
     from cort.formats.records import Ranking
-    from cort.systems.live import Batch, Case, Opening, Reason, Retriever, Rows
+    from cort.systems.live import Batch, Case, Opening, Reason, Reduced, Retriever, Rows
 
 
 class Option(NamedTuple):
@@ -131,6 +132,16 @@ class System(ABC):
     def lucene_index(self) -> LuceneIndex | None:
         """Describe the index of Lucene that a searcher opens for it."""
         return None
+
+    @property
+    def reduced(self) -> Reduced | None:
+        """Say how it makes vectors smaller; None if it searches them as they are stored."""
+        return None
+
+    def stored(self) -> Iterator[str]:
+        """Yield the files and folders that hold what it searches; those of its parts are theirs."""
+        if index := self.lucene_index():
+            yield dirname(index.manifest)
 
     def approximate_index(self) -> tuple[str, str] | None:
         """Name the model and the type of the approximate index that it searches."""

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, ClassVar, TypeAlias
 from cort.retrieval.graphs import GRAPHS, INDEXES, RECALL, TOKEN_INDEXES
 from cort.settings import paths
 from cort.settings.config import LATE_INTERACTION, Config, is_sparse, listed
-from cort.settings.systems import HnswSearch, IvfPqSearch, OnngSearch
+from cort.settings.systems import ExactSearch, HnswSearch, IvfPqSearch, OnngSearch
 from cort.systems.base import LuceneIndex, Option, Rule, System
 
 if TYPE_CHECKING:
     from cort.formats.records import Ranking
-    from cort.systems.live import Batch, Opening, Retriever
+    from cort.systems.live import Batch, Opening, Reduced, Retriever
 
 Files: TypeAlias = "dict[str, str | list[str]]"
 
@@ -97,6 +97,11 @@ class VectorSearch(System):
         yield self.results.weights(self.section, self.encoder)
         yield from self.results.vectors(self.section, self.encoder)
 
+    def stored(self) -> Iterator[str]:
+        """Yield the vectors, if they are searched."""
+        yield from super().stored()
+        yield from self.results.vectors(self.section, self.encoder) if self.reads_passages else ()
+
     def search(self, batch: Batch, depth: int) -> list[Ranking]:
         """Encode the queries, unless another system of the batch has, and search."""
         encoder, index = batch.searcher.models.retrievers[self.name]
@@ -111,15 +116,47 @@ class Dense(VectorSearch):
 
     rule = Rule("retrieve", "retrieve exact", threads=True, gpu=True, devices=True, memory_mb=4000, per_mb=2)
     divisible = True
+    noun = "a dense encoder and exact search"
     method = "exact"
 
+    class Settings(ExactSearch):
+        """Keys with a dense encoder and exact search."""
+
+    @property
+    def reduced(self) -> Reduced | None:
+        """Return the numbers of a vector, their type, and whether they are the first ones, where the entry says so."""
+        dimension, storage = self.entry.get("dimension"), self.entry.get("storage")
+        return (dimension, storage, bool(self.model.get("matryoshka"))) if dimension or storage else None
+
     def fits_engines(self) -> bool:
-        """Engines have exact search."""
-        return True
+        """Engines have exact search; only stored vectors are written for them."""
+        return self.reduced is None
+
+    def check(self) -> Iterator[str]:
+        """Check that a vector has so many numbers."""
+        yield from super().check()
+        # The dimension of a released model is only known to its files.
+        most = self.model.get("dimension", 65_536)
+        if (dimension := self.entry.get("dimension", 1)) > most:
+            expected = f"at most {most}, those of {self.encoder}"
+            yield f"{self.place}.dimension: found {dimension}, expected {expected}; lower it"
+
+    def describe_search(self) -> str:
+        """Say what is searched, too."""
+        dimension, storage, first = self.reduced or (None, None, False)
+        how = f"{dimension} {'first numbers' if first else 'principal components'} of each vector" if dimension else ""
+        return ", ".join(filter(None, ["exact search", how, storage]))
+
+    def options(self, split: str) -> list[Option]:
+        """Give how vectors are made smaller, if they are."""
+        names = [name for name in ("dimension", "storage") if name in self.entry]
+        options = [*super().options(split), *(Option(key, self.entry[key], f"{self.place}.{key}") for key in names)]
+        matryoshka = Option("matryoshka", True, f"{self.section}.{self.encoder}.matryoshka")
+        return [*options, matryoshka] if self.reduced and self.reduced[2] else options
 
     def retriever(self, opening: Opening) -> Retriever:
         """Open the encoder and the vectors."""
-        return opening.exact(self.encoder)
+        return opening.exact(self.encoder, *([self.reduced] if self.reduced else []))
 
 
 class Sparse(VectorSearch):
@@ -275,6 +312,11 @@ class ApproximateSearch(VectorSearch):
         yield self.index
         if self.chosen_by_audit():
             yield self.audit_on("")
+
+    def stored(self) -> Iterator[str]:
+        """Yield the index, too."""
+        yield from super().stored()
+        yield str(Path(self.index).parent)
 
     def opened_width(self, model: str) -> float:
         """Width of a searcher's searches: the system's own, or the one that its audit chooses.

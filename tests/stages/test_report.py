@@ -20,9 +20,9 @@ from tests.support.common import command_line, contents
 from tests.support.online import results_with, write_results
 from tests.support.reporting import NASTY, Outline, comparisons
 
-TABLES = ("systems", "comparisons", "lists", "judged", "audits", "stages", "latency", "overlap")
+TABLES = ("systems", "comparisons", "lists", "costs", "judged", "audits", "stages", "latency", "overlap")
 FILES = [f"tables/{name}.{ending}" for name in TABLES for ending in ("csv", "md", "tex")]
-FILES += ["index.html", *(f"figures/{name}.svg" for name in ("recall", "depths", "audits", "training"))]
+FILES += ["index.html", *(f"figures/{name}.svg" for name in ("recall", "costs", "depths", "audits", "training"))]
 # Tables 1 and 2 of the CoRT paper.
 BM25 = Measures("bm25", "dev", 1, 6980, {"RR@10": 0.187, "R@50": 0.592, "R@200": 0.738})
 CORT = Measures("cort_1", "dev", 1, 6980, {"RR@10": 0.271, "R@50": None})

@@ -62,7 +62,8 @@ WITHOUT_DEFAULT = {
     *("lexical.*.expand", "lexical.*.weigh", "expanders.*.beams", "weighers.*.revision"),
     *(f"expanders.*.{key}" for key in ("file", "pretrained", "revision")),
     "encoders.*.teacher",
-    "encoders.*.start",
+    *("encoders.*.start", "encoders.*.dimensions", "encoders.*.matryoshka"),
+    *("systems.*.dimension", "systems.*.storage"),
     *(f"systems.*.{key}" for key in ("retrieve", "interleave", "rerank", "reranker", "depth", "weight", "run")),
     *(f"systems.*.{key}" for key in ("tune", "fuse.tune", "fuse.weights")),
     "lexical.*.tune.folds",
@@ -76,7 +77,7 @@ RULES = {
         systems.*.tune systems.*.tune.measure evaluation.measures evaluation.depth_measures""",
     "unique": """splits.*.measures encoders.*.triples.system rerankers.*.pairs.system systems.*.interleave
         systems.*.fuse.systems evaluation.measures evaluation.contrasts evaluation.depth_measures
-        latency.systems deploy.*.targets""",
+        latency.systems deploy.*.targets encoders.*.dimensions encoders.*.storage""",
     "expanders": "lexical.*.expand",
     "weighers": "lexical.*.weigh",
     "rerankers": "encoders.*.teacher systems.*.reranker",

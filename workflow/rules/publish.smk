@@ -104,13 +104,14 @@ rule report:
         systems=table("systems"),
         comparisons=table("comparisons"),
         lists=table("lists"),
+        costs=table("costs"),
         judged=table("judged"),
         audits=table("audits"),
         stages=table("stages"),
         latency=table("latency"),
         overlap=table("overlap"),
         figures=report(
-            multiext(f"{paths.REPORT}figures/", "recall.svg", "depths.svg", "audits.svg", "training.svg"),
+            multiext(f"{paths.REPORT}figures/", "recall.svg", "costs.svg", "depths.svg", "audits.svg", "training.svg"),
             category="Figures",
         ),
         reproduction=report(
