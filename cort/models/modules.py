@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
+from cort.models.fused import fuse_activations, fuse_linear_layers
 from cort.models.hub import CONVERT, check_weights, open_tokenizer
 from cort.models.layout import (
     LONGEST,
@@ -135,6 +136,8 @@ class TextModel(nn.Module):
         for weight in self.parameters():
             weight.data = weight.data.to(PRECISIONS[precision] if id(weight) in inside else torch.float32)
         self.to(device)
+        for part in parts:
+            fuse_linear_layers(part)
 
     def transformers_without_heads(self) -> list[nn.Module]:
         """List the parts that may run in half precision."""
@@ -160,14 +163,6 @@ def _write_argument(folder: Path, model: nn.Module) -> None:
 def takes_pooler(model: nn.Module) -> bool:
     """Tell whether a class of transformers has the argument that leaves out the pooler."""
     return "add_pooling_layer" in inspect.signature(type(model).__init__).parameters
-
-
-def fuse_activations(model: nn.Module) -> None:
-    """Replace transformers' ``gelu_new`` (ALBERT's), eight operations, by torch's, which is the same up to rounding."""
-    for module in model.modules():
-        for name, child in module.named_children():
-            if type(child).__name__ == "NewGELUActivation":
-                setattr(module, name, nn.GELU("tanh"))
 
 
 #: tasks of sentence-transformers -> kinds of texts; pairs have no task

@@ -9,12 +9,14 @@ import time
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
 from torch.nn import functional
 
 from cort.formats.shards import KEY
+from cort.models.fused import fuse_linear_layers
 from cort.models.transformer import PRECISIONS, TOKEN_BUDGETS
 from cort.runtime.errors import input_error
 from cort.runtime.files import temporary_folder, write_text
@@ -65,14 +67,14 @@ def refuse_wrong(precision: str, device: torch.device) -> None:
         raise input_error("precision", found, "fp32", "change it, or use another machine")
 
 
-def place(model: nn.Module, transformer: nn.Module, device: torch.device, precision: str) -> None:
+def place(model: nn.Module, transformer: Any, device: torch.device, precision: str) -> None:
     """Move a model to a device for inference: its transformer in `precision`, the layers after it in fp32.
 
     Rounding weights once is faster than autocast, which rounds them for each sub-batch and normalizes in fp32.
     """
     refuse_wrong(precision, device)
     model.to(device)
-    transformer.to(PRECISIONS[precision])
+    fuse_linear_layers(transformer.to(PRECISIONS[precision]))
 
 
 @cache

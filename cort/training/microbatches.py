@@ -24,13 +24,15 @@ from torch.utils.checkpoint import checkpoint
 
 from cort.models.batching import Lengths, Sequences, padded_tokens
 from cort.models.precision import refuse_wrong
-from cort.models.transformer import PRECISIONS, TOKEN_BUDGETS, forward_by_length, single
+from cort.models.transformer import PRECISIONS, forward_by_length, single
 from cort.training.settings import TrainingSettings
 
 Rows: TypeAlias = npt.NDArray[np.int64]
 #: mini-batches that are encoded together: positions of their examples, (mini-batches, examples of each)
 MicroBatch: TypeAlias = Rows
 
+# Padded tokens that are computed at once, if activations of so many are kept.
+AT_ONCE = {"cpu": 1_024, "cuda": 16_384}
 # The other processes wait while the first one validates or writes. If it dies, the launcher ends them.
 LONGEST_WAIT = timedelta(days=1)
 
@@ -103,7 +105,7 @@ def room_of(settings: TrainingSettings, device: torch.device, processes: int) ->
     1.26, and with one mini-batch at a time 1.60.
     """
     limit = inf if settings.gradient_checkpointing else settings.tokens_at_once * processes
-    return Room(limit, min(settings.tokens_at_once, TOKEN_BUDGETS[device.type]))
+    return Room(limit, min(settings.tokens_at_once, AT_ONCE[device.type]))
 
 
 def join_consecutive(examples: Rows, size: int, tokens: Callable[[Rows], int], limit: float) -> list[MicroBatch]:

@@ -37,19 +37,6 @@ def test_the_weighted_mean_weights_each_token_but_trains_no_weight(lm):
         new_encoder(lm, WEIGHTED, 3)
 
 
-def test_the_activation_of_an_albert_is_a_single_operation_with_the_same_result(make_base_model):
-    from transformers import AutoModel
-
-    folder = make_base_model(model_type="albert", embedding_size=16)
-    encoder, theirs = new_encoder(folder, MEAN, 3).eval(), AutoModel.from_pretrained(folder).eval()
-    names = [{type(module).__name__ for module in model.modules()} for model in (encoder.transformer, theirs)]
-    assert ["NewGELUActivation" in found for found in names] == [False, True]
-    ids = torch.arange(5, 45).reshape(2, 20)
-    with torch.inference_mode():
-        states = [model(input_ids=ids).last_hidden_state for model in (encoder.transformer, theirs)]
-    assert torch.allclose(*states, rtol=0, atol=1e-6)
-
-
 def test_vectors_are_in_the_order_of_the_rows_and_depend_on_the_seed(lm, caches):
     encoder, same, other = (new_encoder(lm, MEAN, seed).eval() for seed in (3, 3, 4))
     drawn = [one.projection.weight for one in (encoder, same, other)]
