@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -34,11 +34,9 @@ from cort.formats.artifacts import write_artifact
 from cort.formats.records import Integers, Ranking
 from cort.formats.runs import run_of, strictly_decreasing
 from cort.formats.shards import (
-    Precision,
     Shard,
     Tokens,
     all_vectors,
-    count_rows,
     open_both,
     open_shards,
     open_token_shards,
@@ -47,10 +45,11 @@ from cort.formats.shards import (
 from cort.models.tokenizer import fingerprint
 from cort.retrieval.audits import Audit, Exact, Milliseconds, Search
 from cort.retrieval.documents import as_documents
-from cort.retrieval.graph_build import without_zeros
-from cort.retrieval.graph_search import Found, Meta, open_index, refuse_other_queries, to_ranking
-from cort.retrieval.graphs import INDEXES, IndexKind
+from cort.retrieval.graph_search import Graph, open_index, open_queries, unit_lengths
+from cort.retrieval.indexes import INDEXES, IndexKind
 from cort.retrieval.options import AuditOptions, GraphOptions, IvfPqOptions
+from cort.retrieval.rankings import batches_of, rank
+from cort.retrieval.vectors import PassageVectors
 from cort.runtime.commands import Commands, main_of_commands
 from cort.runtime.devices import lease
 from cort.runtime.errors import input_error
@@ -59,15 +58,13 @@ from cort.runtime.options import options_class, required
 from cort.runtime.progress import track
 
 if TYPE_CHECKING:
-    from cort.models.late_interaction import LateInteraction
-    from cort.retrieval.ivfpq import IvfPq, Passages
-    from cort.retrieval.ivfpq import Meta as IvfPqMeta
-    from cort.retrieval.max_similarity import QueryVectors
-    from cort.retrieval.vectors import Rows, Vectors
+    from cort.retrieval.ivfpq import IvfPq
 
 log = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
+#: exact search for a query to a `depth`
+SearchExactly: TypeAlias = Callable[..., object]
 
 # Queries that are searched for before timing.
 WARMING = 20
@@ -159,29 +156,19 @@ def sample_judged(ids: Sequence[str], qrels: Qrels | None, number: int | None, s
     return judged
 
 
-def audit_searches(
-    kind: IndexKind,
-    search: Callable[..., Result],
-    name: Callable[[str, Result], Ranking],
-    truth: Truth,
-    widths: Sequence[float],
-) -> Iterator[Search]:
-    """Measure an index with each width at each depth that it allows.
-
-    :param search: takes a query, `width` and `depth`.
-    :param name: turns a query_id and the result of its search into a ranking.
-    """
+def audit_searches(kind: IndexKind, index: Graph | IvfPq, truth: Truth, widths: Sequence[float]) -> Iterator[Search]:
+    """Measure an index with each width at each depth that it allows."""
     pairs = [(width, depth) for width in widths for depth in truth.rankings if kind.allows(width, depth)]
     exact_values = {depth: truth.values(rankings) for depth, rankings in truth.rankings.items()}
     for width, depth in track(pairs, len(pairs), "searches of all queries"):
-        results, milliseconds = timed(partial(search, width=width, depth=depth), truth.queries)
-        exact = truth.rankings[depth]
-        rankings = [name(best.query_id, result) for best, result in zip(exact, results, strict=True)]
+        results, milliseconds = timed(partial(index.search, width=width, depth=depth), truth.queries)
+        both = list(zip(truth.rankings[depth], results, strict=True))
+        rankings = [Ranking(best.query_id, index.ids(rows), scores) for best, (scores, rows) in both]
         values = truth.values(rankings)
         loss = {measure: value - values[measure] for measure, value in exact_values[depth].items()}
         recalls = [
             len({*ranking.doc_ids} & {*best.doc_ids}) / len(best.doc_ids)
-            for ranking, best in zip(rankings, exact, strict=True)
+            for ranking, (best, _) in zip(rankings, both, strict=True)
         ]
         yield Search(depth, loss, milliseconds, sum(recalls) / len(recalls), width)
 
@@ -205,26 +192,27 @@ def timed(search: Callable[[Any], Result], queries: Sequence[Any]) -> tuple[list
     return results, Milliseconds(statistics.fmean(milliseconds), statistics.median(milliseconds))
 
 
-def _write(
+def _measure(
     options: GraphAuditOptions | IvfPqAuditOptions,
-    meta: Meta | IvfPqMeta,
+    widths: Sequence[float],
+    index: Graph | IvfPq,
     passages: int,
-    exact: list[Exact],
-    searches: list[Search],
-    queries: int,
+    truth: Truth,
+    search_exactly: SearchExactly,
     candidates: int | None = None,
 ) -> None:
+    """Measure both searches and write the audit."""
     audit = Audit(
         encoder=options.encoder,
-        exact=exact,
+        exact=list(audit_exact(search_exactly, truth)),
         index=options.kind,
-        model=meta.model,
+        model=index.meta.model,
         parameter=INDEXES[options.kind].parameter,
         passages=passages,
-        queries=queries,
-        searches=searches,
+        queries=len(truth.queries),
+        searches=list(audit_searches(INDEXES[options.kind], index, truth, widths)),
         split=options.split,
-        storage_bytes=sum(meta.bytes.values()),
+        storage_bytes=sum(index.meta.bytes.values()),
         vectors_per_token=candidates,
     )
     write_artifact(options.output, audit)
@@ -235,19 +223,19 @@ def _write(
 
 def _search_vectors(
     options: AuditOptions, passages: Sequence[Shard], shards: Sequence[Shard]
-) -> tuple[Truth, Callable[..., object]]:
+) -> tuple[Truth, SearchExactly]:
     """Draw judged queries from embedding shards and search exactly for them; return the results and the search."""
     import torch
 
-    from cort.retrieval.exact import ExactIndex, retrieve
+    from cort.retrieval.exact import ExactIndex
 
     qrels = read_qrels(options.qrels, options.relevance_level) if options.qrels else None
     table = pa.concat_tables([shard.table for shard in shards])
     rows = sample_judged(table["id"].to_pylist(), qrels, options.sample, options.seed, shards[0].path)
-    queries = replace(shards[0], table=table.take(rows).combine_chunks())
+    queries = [replace(shards[0], table=table.take(rows).combine_chunks())]
     torch.set_num_threads(options.threads)
-    best = list(retrieve(ExactIndex(passages, threads=options.threads), [queries], options.depths[-1]))
-    truth = make_truth(options, list(all_vectors([queries])), best, qrels)
+    best = list(rank(ExactIndex(passages, threads=options.threads), batches_of(queries), options.depths[-1]))
+    truth = make_truth(options, list(all_vectors(queries)), best, qrels)
     torch.set_num_threads(1)
     # Half, because other processes need memory, too.
     index = ExactIndex(passages, memory_mb=free_memory() >> 21, one_by_one=True)
@@ -256,68 +244,43 @@ def _search_vectors(
 
 def audit_graph(options: GraphAuditOptions) -> None:
     """Search exactly and with the index, and write how these differ."""
-    kind = INDEXES[options.kind]
-    widths = _check_options(options, kind)
+    widths = _check_options(options, INDEXES[options.kind])
     graph = open_index(options.kind, options.index)
-    model = graph.meta.model
-    passages = open_shards(options.passages, model=model)
-    count = count_rows(without_zeros(passages) if options.kind == "onng" else passages)
+    passages = open_shards(options.passages, model=graph.meta.model)
+    lengths = unit_lengths(PassageVectors(passages))
+    count = np.count_nonzero(lengths) if options.kind == "onng" else len(lengths)
     if count != graph.meta.count:
         expected = f"{graph.meta.count} as in {options.index}"
         raise input_error(passages[0].path, f"{count} passages", expected, "build the index again")
-    shards = open_shards(options.queries, model=model)
-    refuse_other_queries(shards, graph.meta, options.index)
-    truth, search_exactly = _search_vectors(options, passages, shards)
-    exact = list(audit_exact(search_exactly, truth))
-
-    def name(query_id: str, found: Found) -> Ranking:
-        return to_ranking(query_id, graph.ids, found)
-
-    searches = list(audit_searches(kind, graph.search, name, truth, widths))
-    _write(options, graph.meta, count, exact, searches, len(truth.queries))
+    queries = open_queries(options.queries, graph.meta)
+    _measure(options, widths, graph, int(count), *_search_vectors(options, passages, queries))
 
 
-def _encode(
-    options: IvfPqAuditOptions, folder: str, model: LateInteraction, precision: Precision, qrels: Qrels | None
-) -> tuple[list[str], list[QueryVectors]]:
-    """Draw judged queries and encode them; return their ids and vectors."""
-    from cort.models.transformer import choose_device
-    from cort.retrieval.max_similarity import encoded
-
-    queries = Tokens(options.queries, fingerprint(folder))
-    ids = queries.ids.to_pylist()
-    rows = sample_judged(ids, qrels, options.sample, options.seed, queries.path)
-    with lease() as leased:
-        device = choose_device(options.threads, leased)
-        model.place(device, precision)
-        texts = model.texts(queries, "query")
-        parts = encoded(lambda rows: texts.vectors(model, rows, device), queries, rows)
-        return [ids[row] for row in rows], [query for _, vectors in parts for query in vectors]
-
-
-def _search_tokens(options: IvfPqAuditOptions, folder: str) -> tuple[Truth, Callable[..., object], IvfPq]:
-    """Search exactly for judged queries; return the results, the search, and the index of the token vectors."""
+def _search_tokens(options: IvfPqAuditOptions, folder: str) -> tuple[IvfPq, Truth, SearchExactly]:
+    """Open an index of token vectors, and encode judged queries and search exactly for them."""
     import torch
 
     from cort.models.late_interaction import load_late_interaction, origin_of
+    from cort.models.transformer import choose_device
     from cort.retrieval.ivfpq import open_ivfpq
-    from cort.retrieval.max_similarity import TokenIndex
+    from cort.retrieval.max_similarity import TokenIndex, encoded
 
     model = load_late_interaction(folder, options.precision)
     shards = open_token_shards(options.passages, origin_of(folder, model))
     passages = TokenIndex(shards, model.similarity)
-    index = open_ivfpq(options.index, shards, passages)
+    index = open_ivfpq(options.index, passages, options.candidates)
     qrels = read_qrels(options.qrels, options.relevance_level) if options.qrels else None
-    precision = precision_of_queries(shards[0].precision, options.precision)
-    ids, queries = _encode(options, folder, model, precision, qrels)
+    tokens = Tokens(options.queries, fingerprint(folder))
+    rows = sample_judged(tokens.ids.to_pylist(), qrels, options.sample, options.seed, tokens.path)
+    with lease() as leased:
+        device = choose_device(options.threads, leased)
+        model.place(device, precision_of_queries(shards[0].precision, options.precision))
+        texts = model.texts(tokens, "query")
+        batches = list(encoded(lambda rows: texts.vectors(model, rows, device), tokens, rows))
     torch.set_num_threads(options.threads)
-    found = passages.search(queries, options.depths[-1])
-    best = [_to_ranking(passages, query_id, result) for query_id, result in zip(ids, found, strict=True)]
-    return make_truth(options, queries, best, qrels), lambda query, depth: passages.search([query], depth), index
-
-
-def _to_ranking(passages: Passages, query_id: str, found: tuple[Vectors, Rows]) -> Ranking:
-    return Ranking(query_id, passages.ids(found[1]), found[0].astype(np.float64))
+    best = list(rank(passages, batches, options.depths[-1]))
+    truth = make_truth(options, [query for _, queries in batches for query in queries], best, qrels)
+    return index, truth, lambda query, depth: passages.search([query], depth)
 
 
 def audit_ivfpq(options: IvfPqAuditOptions) -> None:
@@ -325,24 +288,17 @@ def audit_ivfpq(options: IvfPqAuditOptions) -> None:
     from cort.retrieval.exact import StoredVectors
     from cort.retrieval.ivfpq import one_thread_each, open_ivfpq, single_threaded
 
-    kind = INDEXES[options.kind]
-    widths = _check_options(options, kind)
+    widths = _check_options(options, INDEXES[options.kind])
     options.check_candidates(options.depths[-1])
     if options.model is None:
         passages, queries = open_both(options.passages, [options.queries])
-        index = open_ivfpq(options.index, passages, StoredVectors(passages))
+        index = open_ivfpq(options.index, StoredVectors(passages), options.candidates)
         truth, search_exactly = _search_vectors(options, passages, queries)
     else:
-        truth, search_exactly, index = _search_tokens(options, options.model)
-
-    def search(query: Any, *, width: float, depth: int) -> tuple[Vectors, Rows]:
-        return index.search(query, int(width), options.candidates, depth)
-
+        index, truth, search_exactly = _search_tokens(options, options.model)
     with one_thread_each():
         single_threaded()
-        exact = list(audit_exact(search_exactly, truth))
-        searches = list(audit_searches(kind, search, partial(_to_ranking, index.passages), truth, widths))
-    _write(options, index.meta, index.meta.passages, exact, searches, len(truth.queries), options.candidates)
+        _measure(options, widths, index, index.meta.passages, truth, search_exactly, options.candidates)
 
 
 COMMANDS: Commands = {"graph": (GraphAuditOptions, audit_graph), "ivfpq": (IvfPqAuditOptions, audit_ivfpq)}

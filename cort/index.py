@@ -26,10 +26,9 @@ from cort.formats import tables
 from cort.formats.artifacts import write_artifact
 from cort.formats.cleaning import convert
 from cort.formats.expansions import iter_beside, iter_expanded
-from cort.formats.shards import count_rows
 from cort.retrieval import anserini
 from cort.retrieval.graph_build import build_hnsw, build_onng
-from cort.retrieval.graph_search import META_FILE
+from cort.retrieval.indexes import META_FILE
 from cort.retrieval.options import JavaOptions
 from cort.runtime.commands import Commands, main_of_commands
 from cort.runtime.errors import input_error
@@ -41,7 +40,7 @@ from cort.settings.lexical import Language, LexicalIndex
 from cort.settings.models import Hnsw, IvfPq, Onng
 
 if TYPE_CHECKING:
-    from cort.retrieval.ivfpq import Shards
+    from cort.retrieval.vectors import PassageVectors
 
 log = logging.getLogger(__name__)
 
@@ -247,45 +246,43 @@ class IvfPqOptions(IvfPq):
     output: str = required("FOLDER")
 
 
-def choose_sizes(options: IvfPqOptions, passages: Shards) -> tuple[int, int, int]:
-    """Return the numbers of all vectors, of lists, and of vectors to train on; unset options get their defaults.
+def choose_sizes(options: IvfPqOptions, vectors: PassageVectors) -> tuple[int, int]:
+    """Return the numbers of lists, and of vectors to train on; unset options get their defaults.
 
     :raises InputError: for too few vectors, or options that do not suit them.
     """
-    from cort.retrieval.ivfpq import CODEWORDS, count_tokens, default_lists, default_sample, origin_of
+    from cort.retrieval.ivfpq import CODEWORDS, default_lists, default_sample
 
-    tokens, dimension = count_tokens(passages), origin_of(passages[0]).dimension
-    if tokens < CODEWORDS:
+    if len(vectors) < CODEWORDS:
         fix = "search exactly, without an index"
-        raise input_error(passages[0].path, f"{tokens} vectors", f"{CODEWORDS} or more", fix)
-    if dimension % options.bytes:
-        expected = f"a divisor of the dimension, {dimension}"
+        raise input_error(vectors.source, f"{len(vectors)} vectors", f"{CODEWORDS} or more", fix)
+    if vectors.dimension % options.bytes:
+        expected = f"a divisor of the dimension, {vectors.dimension}"
         raise input_error("--bytes", options.bytes, expected, "choose one")
-    lists = default_lists(tokens) if options.lists is None else options.lists
-    sample = default_sample(tokens, lists) if options.sample is None else min(options.sample, tokens)
+    lists = default_lists(len(vectors)) if options.lists is None else options.lists
+    sample = default_sample(len(vectors), lists) if options.sample is None else min(options.sample, len(vectors))
     least = max(lists, CODEWORDS)
     if sample < least:
-        option, found = ("--lists", lists) if options.sample is None or lists > tokens else ("--sample", sample)
+        option, found = ("--lists", lists) if options.sample is None or lists > len(vectors) else ("--sample", sample)
         expected = f"{sample} at most" if option == "--lists" else f"{least} or more"
-        raise input_error(option, found, f"{expected}, as there are {tokens} vectors", "change it")
-    return tokens, lists, sample
+        raise input_error(option, found, f"{expected}, as there are {len(vectors)} vectors", "change it")
+    return lists, sample
 
 
 def index_ivfpq(options: IvfPqOptions) -> None:
     """Train lists and codes on a sample, add all vectors, and write the index."""
     from cort.retrieval import ivfpq
+    from cort.retrieval.max_similarity import extent_of
 
     faiss = ivfpq.library()
-    passages = ivfpq.open_vectors(options.passages)
-    tokens, lists, sample = choose_sizes(options, passages)
-    origin, extent = ivfpq.origin_of(passages[0]), ivfpq.extent_of(passages)
+    vectors = ivfpq.open_vectors(options.passages)
+    lists, sample = choose_sizes(options, vectors)
+    origin, extent, tokens = ivfpq.origin_of(vectors), extent_of(vectors), len(vectors)
     log.info("%d of %d vectors are divided into %d lists", sample, tokens, lists)
-    drawn = ivfpq.draw(passages, sample, options.seed)
+    drawn = ivfpq.draw(vectors, sample, options.seed)
     index = ivfpq.train(drawn, origin.similarity, lists, options.bytes, options.seed, options.threads)
-    for vectors, rows in track(
-        ivfpq.chunks(passages, ivfpq.ADDED_AT_ONCE), tokens, "vectors added", size=lambda chunk: len(chunk[1])
-    ):
-        index.add_with_ids(vectors, rows)
+    for chunk, rows in track(ivfpq.chunks(vectors), tokens, "vectors added", size=lambda added: len(added[1])):
+        index.add_with_ids(chunk, rows)
     with atomic_folder(options.output) as folder:
         faiss.write_index(index, str(folder / ivfpq.FILE))
         size = (folder / ivfpq.FILE).stat().st_size
@@ -293,9 +290,9 @@ def index_ivfpq(options: IvfPqOptions) -> None:
             model=origin.model,
             similarity=origin.similarity,
             dimension=origin.dimension,
-            passages=count_rows(passages),
+            passages=len(vectors.offsets) - 1,
             tokens=tokens,
-            vectors=ivfpq.fingerprint_of(passages),
+            vectors=ivfpq.fingerprint_of(vectors),
             longest=extent.longest,
             greatest=extent.greatest,
             lists=lists,

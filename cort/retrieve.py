@@ -30,18 +30,17 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
+import numpy as np
+
 from cort.formats import tables
 from cort.formats.cleaning import FORMS
 from cort.formats.records import Ranking
 from cort.formats.runs import write_run
 from cort.formats.shards import (
-    Origin,
     Shard,
     Tokens,
-    TokenShard,
     count_rows,
     open_both,
-    open_shards,
     open_token_shards,
     precision_of_queries,
 )
@@ -49,9 +48,9 @@ from cort.models.tokenizer import fingerprint
 from cort.models.truncation import log_truncation
 from cort.retrieval.anserini import IMPACTS
 from cort.retrieval.audits import audited_width
-from cort.retrieval.graph_search import open_index, rank, refuse_other_queries
-from cort.retrieval.graphs import GRAPHS, INDEXES, RECALL
+from cort.retrieval.graph_search import GraphSearch, open_index, open_queries
 from cort.retrieval.impacts import as_text
+from cort.retrieval.indexes import INDEXES, RECALL
 from cort.retrieval.lucene import (
     BY_IMPACTS,
     K1,
@@ -71,6 +70,7 @@ from cort.retrieval.options import (
     TokenOptions,
     refuse_without_effect,
 )
+from cort.retrieval.rankings import Index, batches_of, rank
 from cort.runtime.commands import Commands, main_of_commands
 from cort.runtime.devices import lease
 from cort.runtime.errors import input_error
@@ -83,7 +83,8 @@ from cort.settings.models import Encoder
 from cort.settings.systems import ExactSearch, Storage, Width
 
 if TYPE_CHECKING:
-    from cort.retrieval.max_similarity import Search
+    from cort.retrieval.ivfpq import IvfPqSearch, Passages
+    from cort.retrieval.max_similarity import TokenIndex
 
 log = logging.getLogger(__name__)
 
@@ -191,6 +192,7 @@ def _write(options: SearchOptions, rankings: Iterable[Ranking], queries: int, ho
 def retrieve_exactly(options: ExactOptions) -> None:
     """Rank all passages and write the run."""
     from cort.models import transformer
+    from cort.retrieval.reduction import open_exact
 
     passages, queries = open_both(options.passages, options.queries)
     with lease(0 if options.device == "cpu" else options.gpus) as leased:
@@ -199,20 +201,16 @@ def retrieve_exactly(options: ExactOptions) -> None:
             raise input_error("--device", "cuda", "a CUDA device", "use `auto` or `cpu`")
         on_cpu = "cpu" in (options.device, device)
         devices = ["cpu"] if on_cpu else [f"cuda:{number}" for number in range(max(len(leased), 1))]
-        rankings = _rank_exactly(options, passages, queries, devices)
-        _write(options, rankings, count_rows(queries), f"on {', '.join(devices)}", count_rows(passages))
+        # Half, because other arrays need memory, too, and so may other processes.
+        memory_mb = min(options.memory_mb, free_memory() >> 20) // 2
+        reduced = options.dimension, options.storage, options.matryoshka
+        index = open_exact(passages, reduced, devices, options.threads, memory_mb)
+        _search(options, index, queries, f"on {', '.join(devices)}", count_rows(passages))
 
 
-def _rank_exactly(
-    options: ExactOptions, passages: Sequence[Shard], queries: Sequence[Shard], devices: Sequence[str]
-) -> Iterator[Ranking]:
-    from cort.retrieval.exact import retrieve
-    from cort.retrieval.reduction import open_exact
-
-    # Half, because other arrays need memory, too, and so may other processes.
-    memory_mb = min(options.memory_mb, free_memory() >> 20) // 2
-    reduced = options.dimension, options.storage, options.matryoshka
-    yield from retrieve(open_exact(passages, reduced, devices, options.threads, memory_mb), queries, options.reach)
+def _search(options: SearchOptions, index: Index, queries: Sequence[Shard], how: str, passages: int) -> None:
+    """Search for the vectors of all queries, and write a run."""
+    _write(options, rank(index, batches_of(queries), options.reach), count_rows(queries), how, passages)
 
 
 def _check_width(options: WidthOptions) -> None:
@@ -235,78 +233,60 @@ def _choose_width(options: WidthOptions, index: str, model: str) -> float:
 def retrieve_by_graph(options: GraphRunOptions) -> None:
     """Search the index and write a run."""
     _check_width(options)
-    index = open_index(options.kind, options.index)
-    width = _choose_width(options, options.kind, index.meta.model)
-    queries = open_shards(options.queries, model=index.meta.model)
-    refuse_other_queries(queries, index.meta, options.index)
-    rankings = rank(index, queries, width, options.reach, options.threads)
-    how = f"at {GRAPHS[options.kind].parameter} {width:g}"
-    _write(options, rankings, count_rows(queries), how, index.meta.count)
+    graph = open_index(options.kind, options.index)
+    width = _choose_width(options, options.kind, graph.meta.model)
+    queries = open_queries(options.queries, graph.meta)
+    how = f"at {INDEXES[options.kind].parameter} {width:g}"
+    _search(options, GraphSearch(graph, width, options.threads), queries, how, graph.meta.count)
 
 
 def retrieve_by_tokens(options: TokenRunOptions) -> None:
     """Score all passages and write a run."""
-    from cort.retrieval.max_similarity import TokenIndex
-
-    _late_interaction(
-        options, options.model, lambda shards, origin: lambda device: TokenIndex(shards, origin.similarity, device)
-    )
+    _late_interaction(options, options.model, lambda passages: passages)
 
 
 def retrieve_by_ivfpq(options: IvfPqRunOptions) -> None:
     """Score the candidates that the index finds, and write a run."""
-    from cort.retrieval import exact
-    from cort.retrieval.ivfpq import IvfPqSearch, Passages, Shards, open_ivfpq
-    from cort.retrieval.max_similarity import TokenIndex
+    from cort.retrieval.exact import StoredVectors
+    from cort.retrieval.ivfpq import IvfPqSearch, open_ivfpq
 
     _check_width(options)
     options.check_candidates(options.reach)
 
-    def open_search(shards: Shards, opened: Passages) -> IvfPqSearch:
-        index = open_ivfpq(options.index, shards, opened)
-        probes = int(_choose_width(options, options.kind, index.meta.model))
+    def open_search(passages: Passages) -> IvfPqSearch:
+        index = open_ivfpq(options.index, passages, options.candidates)
+        probes = _choose_width(options, options.kind, index.meta.model)
         log.info("probes %d, candidates %d", probes, options.candidates)
-        return IvfPqSearch(index, probes, options.candidates, options.threads)
-
-    def prepare(shards: Sequence[TokenShard], origin: Origin) -> Callable[[str], Search]:
-        search = open_search(shards, TokenIndex(shards, origin.similarity))
-        return lambda device: search
+        return IvfPqSearch(index, probes, options.threads)
 
     if options.model is not None:
-        _late_interaction(options, options.model, prepare)
+        _late_interaction(options, options.model, open_search)
         return
     passages, queries = open_both(options.passages, [options.queries])
-    search = open_search(passages, exact.StoredVectors(passages))
-    rankings = exact.retrieve(search, queries, options.reach)
-    _write(options, rankings, count_rows(queries), "through the index", count_rows(passages))
+    _search(options, open_search(StoredVectors(passages)), queries, "through the index", count_rows(passages))
 
 
 def _late_interaction(
-    options: TokenRunOptions | IvfPqRunOptions,
-    folder: str,
-    prepare: Callable[[Sequence[TokenShard], Origin], Callable[[str], Search]],
+    options: TokenRunOptions | IvfPqRunOptions, folder: str, open_search: Callable[[TokenIndex], Index]
 ) -> None:
-    """Encode the queries, search and write a run.
-
-    :param prepare: takes the passages; returns a function that opens a search on a type of device.
-    """
+    """Encode the queries, search the passages, or their index, and write a run."""
     from cort.models.late_interaction import load_late_interaction, origin_of
     from cort.models.transformer import choose_device
-    from cort.retrieval.max_similarity import retrieve
+    from cort.retrieval.max_similarity import TokenIndex, encoded
 
     model = load_late_interaction(folder, options.precision)
-    origin = origin_of(folder, model)
-    shards = open_token_shards(options.passages, origin)
-    open_search = prepare(shards, origin)
+    shards = open_token_shards(options.passages, origin_of(folder, model))
+    passages = TokenIndex(shards, model.similarity)
+    search = open_search(passages)
     queries = Tokens(options.queries, fingerprint(folder))
     texts = model.texts(queries, "query")
     log_truncation(log, options.queries, queries.lengths, texts.max_length - texts.template.extra)
     with lease() as leased:
         device = choose_device(options.threads, leased)
+        passages.device = device.type
         model.place(device, precision_of_queries(shards[0].precision, options.precision))
-        search = open_search(device.type)
-        rankings = retrieve(search, lambda rows: texts.vectors(model, rows, device), queries, options.reach)
-        _write(options, rankings, len(queries), f"on {device}", count_rows(shards))
+        batches = encoded(lambda rows: texts.vectors(model, rows, device), queries, np.arange(len(queries)))
+        _write(options, rank(search, batches, options.reach), len(queries), f"on {device}", count_rows(shards))
 
 
 @options_class

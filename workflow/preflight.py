@@ -16,7 +16,7 @@ from cort.experiment.downloads import PREFIX
 from cort.experiment.experiment import Experiment
 from cort.experiment.models import triples_file
 from cort.retrieval.anserini import fat_jar
-from cort.retrieval.graphs import INSTALL_FAISS
+from cort.retrieval.indexes import INSTALL_FAISS
 from cort.runtime.devices import visible_devices
 from cort.runtime.errors import InputError, input_error, shorten
 from cort.runtime.machine import java_home

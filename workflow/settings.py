@@ -22,7 +22,7 @@ from cort.experiment.keys import affecting_results
 from cort.experiment.splits import pairs_of_splits, splits_apart
 from cort.experiment.stored import needed_for
 from cort.experiment.variants import DESCRIBED, OF_TRIPLES
-from cort.retrieval.graphs import INDEXES
+from cort.retrieval.indexes import INDEXES
 from cort.runtime.checksums import checksum
 from cort.runtime.files import write_text
 from cort.runtime.options import option_of

@@ -150,12 +150,11 @@ class TokenShard(VectorFile):
         length, similarity = int(self.metadata["passage_length"]), self.metadata["similarity"]
         return Origin(self.dimension, length, similarity, self.model)
 
-    def blocks(self) -> Iterator[TokenBlock]:
-        """Yield the record batches that have passages."""
-        for column in (batch["vectors"] for batch in self.table.to_batches() if batch.num_rows):
-            offsets = column.offsets.to_numpy().astype(np.int64)
+    def blocks(self) -> Iterator[tuple[Integers, Matrix]]:
+        """Yield (number of tokens of each passage, vectors of shape (tokens, dimension)) without copying."""
+        for column in (batch["vectors"] for batch in self.table.to_batches()):
             flat = column.flatten().flatten().to_numpy(zero_copy_only=True)
-            yield TokenBlock(offsets - offsets[0], flat.reshape(-1, self.dimension))
+            yield np.diff(column.offsets.to_numpy().astype(np.int64)), flat.reshape(-1, self.dimension)
 
 
 @dataclass(frozen=True)
@@ -166,24 +165,6 @@ class Origin:
     passage_length: int
     similarity: str
     model: str
-
-
-@dataclass(frozen=True)
-class TokenBlock:
-    """Vectors of the tokens of consecutive passages, (tokens, dimension), not copied.
-
-    Passage i has the rows ``offsets[i]:offsets[i + 1]``.
-    """
-
-    offsets: Integers
-    vectors: Matrix
-
-    def __len__(self) -> int:
-        return len(self.offsets) - 1
-
-    def of(self, passage: int) -> Matrix:
-        """Return the vectors of one passage."""
-        return self.vectors[self.offsets[passage] : self.offsets[passage + 1]]
 
 
 def vector_batch(ids: Sequence[str] | pa.Array, vectors: Matrix, storage: str) -> pa.RecordBatch:

@@ -18,7 +18,7 @@ from cort.formats.shards import Tokens, all_ids, open_shards, read_precision
 from cort.models.layout import model_fingerprint, read_prompts
 from cort.models.light import Vectors, light_encoder
 from cort.models.tokenizer import load_tokenizer
-from cort.retrieval.graph_search import Found, to_ranking
+from cort.retrieval.rankings import DocIds
 from cort.runtime.errors import input_error
 from cort.settings import paths
 from cort.settings.fields import PrecisionOrAuto
@@ -106,7 +106,9 @@ class LightSearch:
             found = "a vector with NaN, infinite or very large values"
             raise input_error(self._shards[0].path, found, "finite numbers", "train or encode again")
         rows = np.flatnonzero(scores >= np.sort(scores)[-depth:][0])
-        return [to_ranking("", all_ids(self._shards), Found(rows, scores[rows]))]
+        doc_ids = DocIds(all_ids(self._shards))
+        best, rows = doc_ids.best(scores[rows], rows, len(rows))
+        return [Ranking("", doc_ids.of(rows), best)]
 
 
 def open_light(results: Results, needed: Mapping[str, System]) -> Any:

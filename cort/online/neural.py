@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cache
+from dataclasses import dataclass, replace
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
@@ -17,7 +17,6 @@ from cort.experiment.stored import REMEDY
 from cort.formats.records import Ranking
 from cort.formats.shards import (
     STORAGE,
-    Shard,
     Tokens,
     open_shards,
     open_token_shards,
@@ -33,13 +32,13 @@ from cort.models.rerankers import load_reranker
 from cort.models.sparse_encoder import load_sparse_encoder
 from cort.models.tokenizer import fingerprint
 from cort.online.light import Model, TokenIds, Tokenizer, model_of
-from cort.retrieval import exact
 from cort.retrieval.exact import StoredVectors
-from cort.retrieval.graph_search import Graph, open_index, to_ranking
+from cort.retrieval.graph_search import Graph, GraphSearch, open_index
 from cort.retrieval.impacts import MOST_TERMS, as_text, quantised
-from cort.retrieval.ivfpq import IvfPq, IvfPqSearch, open_ivfpq
+from cort.retrieval.ivfpq import IvfPqSearch, open_ivfpq
 from cort.retrieval.lucene import BY_IMPACTS, LuceneProcess
-from cort.retrieval.max_similarity import QueryVectors, Search, TokenIndex, by_query
+from cort.retrieval.max_similarity import QueryVectors, TokenIndex, by_query
+from cort.retrieval.rankings import Index, rank
 from cort.retrieval.reduction import open_exact
 from cort.runtime.errors import input_error
 from cort.runtime.memory import memory_limit
@@ -140,42 +139,15 @@ class Reranker:
         return logits.float().cpu().numpy().astype(np.float64)  # (rows,)
 
 
-class ExactSearch:
-    """The vectors of all passages on devices that work in parallel, with the results of the stage `retrieve`.
-
-    They are held in memory if they take no more than a fraction of it; otherwise their files are memory-mapped.
-    """
-
-    def __init__(self, shards: Sequence[Shard], reduced: Reduced, devices: Sequence[str], threads: int) -> None:
-        memory_mb = memory_limit() // PART_OF_MEMORY >> 20
-        self._index = open_exact(shards, reduced, devices, threads, memory_mb, one_by_one=True)
-
-    def search(self, vectors: Vectors, depth: int) -> list[Ranking]:
-        """Rank all passages for each vector."""
-        return _rankings(self._index, vectors, depth)
-
-
 @dataclass(frozen=True)
-class GraphSearch:
-    """A graph index and the width of a system's searches (epsilon of an ONNG, ef of an HNSW index)."""
+class VectorSearch:
+    """A search of all passages, or of an approximate index of a given width, with the results of its stage."""
 
-    graph: Graph
-    width: float
-
-    def search(self, vectors: Vectors, depth: int) -> list[Ranking]:
-        """Rank passages for one vector after the other, as the stage `retrieve_graph` does."""
-        return [to_ranking("", self.graph.ids, self.graph.search(vector, self.width, depth)) for vector in vectors]
-
-
-@dataclass(frozen=True)
-class TokenSearch:
-    """Late interaction with all passages, or an IVF-PQ index, with the results of its stage."""
-
-    index: Search
+    index: Index
 
     def search(self, vectors: Any, depth: int) -> list[Ranking]:
         """Rank passages for the vector or the token vectors of each query."""
-        return _rankings(self.index, vectors, depth)
+        return list(rank(self.index, [([""] * len(vectors), vectors)], depth))
 
 
 @dataclass(frozen=True)
@@ -192,10 +164,6 @@ class ImpactSearch:
 def _text(vector: Impacts) -> str:
     tokens, impacts = vector
     return as_text(tokens.tolist(), impacts.tolist())
-
-
-def _rankings(index: exact.Search | Search, vectors: Any, depth: int) -> list[Ranking]:
-    return [Ranking("", index.ids(rows), scores) for scores, rows in index.search(vectors, depth)]
 
 
 Opened = TypeVar("Opened")
@@ -233,9 +201,15 @@ class Opening:
         self._lucene = lucene
         self._results, self._device, self._threads = results, torch.device(devices[0]), threads
         self._encoder = cache(lambda name: encoder_of(results, name, self._device))
-        self._exact = cache(lambda name, reduced: ExactSearch(self._encoder(name).shards, reduced, devices, threads))
+        memory_mb = memory_limit() // PART_OF_MEMORY >> 20
+        self._exact = cache(
+            lambda name, reduced: open_exact(
+                self._encoder(name).shards, reduced, devices, threads, memory_mb, one_by_one=True
+            )
+        )
         self._graph = cache(open_index)
-        self._ivfpq = cache(self._open_ivfpq)
+        self._stored = cache(lambda name: StoredVectors(self._encoder(name).shards))
+        self._ivfpq = cache(partial(open_ivfpq, candidates=0))
         self._token_encoder = cache(self._open_token_encoder)
         self._sparse = cache(
             lambda name: SparseQueryEncoder(
@@ -248,20 +222,13 @@ class Opening:
         files = self._results.vectors("rerankers", name)
         return TokenEncoder(model_of(self._results, "rerankers", name, files), self._device)
 
-    def _open_ivfpq(self, folder: Path, name: str) -> tuple[QueryEncoder | TokenEncoder, IvfPq]:
-        if name in self._results.config["encoders"]:
-            encoder = self._encoder(name)
-            return encoder, open_ivfpq(folder, encoder.shards, StoredVectors(encoder.shards))
-        tokens = self._token_encoder(name)
-        return tokens, open_ivfpq(folder, tokens.shards, tokens.index)
-
     def _open_reranker(self, name: str) -> Reranker:
         files = [self._results.tokens("rerankers", name, "passages")]
         return Reranker(model_of(self._results, "rerankers", name, files), self._device)
 
     def exact(self, encoder: str, reduced: Reduced = (None, None, False)) -> Retriever:
         """Open an encoder and its vectors of all passages, or smaller ones."""
-        return Retriever(self._encoder(encoder), self._exact(encoder, reduced))
+        return Retriever(self._encoder(encoder), VectorSearch(self._exact(encoder, reduced)))
 
     def sparse(self, encoder: str) -> Retriever:
         """Open a sparse encoder."""
@@ -271,18 +238,24 @@ class Opening:
         """Open an encoder and a graph."""
         opened, graph = self._encoder(encoder), self._graph(kind, folder)
         _check_graph(graph, folder, opened)
-        return Retriever(opened, GraphSearch(graph, width_for(opened.fingerprint)))
+        return Retriever(opened, VectorSearch(GraphSearch(graph, width_for(opened.fingerprint))))
 
     def tokens(self, token_encoder: str) -> Retriever:
         """Open a late-interaction model and the token vectors of all passages."""
         encoder = self._token_encoder(token_encoder)
-        return Retriever(encoder, TokenSearch(encoder.index))
+        return Retriever(encoder, VectorSearch(encoder.index))
 
     def ivfpq(self, name: str, folder: Path, width_for: WidthFor, candidates: int) -> Retriever:
         """Open an encoder or late-interaction model and its IVF-PQ index, which gives `candidates` for each vector."""
-        encoder, index = self._ivfpq(folder, name)
-        search = IvfPqSearch(index, int(width_for(index.meta.model)), candidates, self._threads)
-        return Retriever(encoder, TokenSearch(search))
+        encoder: QueryEncoder | TokenEncoder
+        passages: StoredVectors | TokenIndex
+        if name in self._results.config["encoders"]:
+            encoder, passages = self._encoder(name), self._stored(name)
+        else:
+            encoder = self._token_encoder(name)
+            passages = encoder.index
+        index = replace(self._ivfpq(folder, passages), candidates=candidates)
+        return Retriever(encoder, VectorSearch(IvfPqSearch(index, width_for(index.meta.model), self._threads)))
 
 
 def open_models(

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cort.formats.artifacts import Node, read_artifact
-from cort.retrieval.graphs import INDEXES
+from cort.retrieval.indexes import INDEXES
 from cort.runtime.errors import input_error, shorten
 
 

@@ -9,23 +9,20 @@ the products of the vectors (Cauchy-Schwarz), so that no passage that may be amo
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from functools import partial
 from typing import NamedTuple
 
 import numpy as np
-import pyarrow as pa
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from cort.formats.shards import Shard
-from cort.retrieval.products import IN_CACHE, QUERIES, bound_errors, norms_of, vector_norms
-from cort.retrieval.topk import GROUP, FirstPass, Scores, sample_step
-from cort.retrieval.vectors import copy_vectors
+from cort.retrieval.topk import QUERIES, SCORES_AT_ONCE, FirstPass, bound_errors, norms_of, sample_step, vector_norms
+from cort.retrieval.vectors import StackedVectors
 
 LARGEST = 127
-# Passages per block, a multiple of GROUP.
+# Passages per block.
 BLOCK = 131_072
 # Queries per pass: their products with a block, two codes each, take 16 MB. More is slow: new memory.
 CODED_AT_ONCE = 16
@@ -91,35 +88,16 @@ class Block:
 
     def __init__(self, vectors: Tensor, source: str) -> None:
         coded = encode(vectors, source)
-        self.count = len(coded.codes)
         self.longest, self.residual = float(coded.norms.amax()), float(coded.residuals.amax())
-        padding = -self.count % GROUP
-        codes = functional.pad(coded.codes, (0, 0, 0, padding))
-        scales = functional.pad(coded.scale[:, 0], (0, padding))
-        self._packed = torch.ops.onednn.qlinear_prepack(codes, None), scales, torch.zeros(1, dtype=torch.int64)
+        packed = torch.ops.onednn.qlinear_prepack(coded.codes, None)
+        self._packed = packed, coded.scale[:, 0], torch.zeros(1, dtype=torch.int64)
 
     def products(self, queries: Coded) -> Tensor:
-        """Multiply with queries; returns (queries, passages)."""
-        return self._multiply(queries)[:, : self.count] * queries.scale
-
-    @staticmethod
-    def scores(blocks: Sequence[tuple[int, Block]], queries: Coded) -> Iterator[Scores]:
-        """Multiply blocks with queries; with few queries several blocks at once, as each selection has a fixed cost."""
-        count = len(queries.scale)
-        at_once = max(IN_CACHE // (count * BLOCK), 1)
-        for start in range(0, len(blocks), at_once):
-            together = [block for _, block in blocks[start : start + at_once]]
-            parts = [block._multiply(queries) for block in together]
-            values = torch.cat(parts, 1) if len(parts) > 1 else parts[0]
-            values[:, sum(block.count for block in together) :] = -torch.inf
-            yield Scores(blocks[start][0], values.view(count, GROUP, -1).permute(1, 2, 0), queries.scale.T)
-
-    def _multiply(self, queries: Coded) -> Tensor:
-        """Multiply with queries; returns (queries, passages and padding)."""
+        """Multiply with queries, in units of their scales; returns (queries, passages)."""
         multiply = torch.ops.onednn.qlinear_pointwise
         zero = ZERO if queries.codes.dtype == torch.uint8 else 0
         products = multiply(queries.codes, 1.0, zero, *self._packed, None, 1.0, 0, torch.float32, "none", [], "")
-        coarse, fine = products.chunk(2)  # (queries, passages and padding)
+        coarse, fine = products.chunk(2)  # (queries, passages)
         total: Tensor = coarse.add_(fine, alpha=1 / FINER)
         return total
 
@@ -141,41 +119,30 @@ def is_fast() -> bool:
 
 
 class Codes:
-    """Codes of consecutive blocks of passages.
+    """The first pass over codes of all passages.
 
-    :param blocks: (first row, vectors in single precision), `count` passages in all.
+    :param source: of the vectors, in messages.
     """
 
-    def __init__(self, blocks: Iterable[tuple[int, Tensor]], count: int, source: str) -> None:
-        self.count = count
-        step, sample = sample_step(count), []
-        self._blocks: list[tuple[int, Block]] = []
-        for first, vectors in blocks:
-            self._blocks.append((first, Block(vectors, source)))
-            sample.append(vectors[-first % step :: step].clone())
-        self._sample = Block(torch.cat(sample), source)
-        self._longest = max(block.longest for _, block in self._blocks)
-        self._residual = max(block.residual for _, block in self._blocks)
+    def __init__(self, vectors: StackedVectors, source: str) -> None:
+        self.count = len(vectors)
+        self._blocks = [Block(torch.from_numpy(block), source) for block in vectors.copies(BLOCK)]
+        sample = vectors[np.arange(0, self.count, sample_step(self.count))].astype(np.float32)
+        self._sample = Block(torch.from_numpy(sample), source)
+        self._longest = max(block.longest for block in self._blocks)
+        self._residual = max(block.residual for block in self._blocks)
 
     def ask(self, queries: Tensor) -> FirstPass:
         """Multiply queries, (queries, e), with a sample of the passages; the result can multiply them with all."""
         coded = encode_queries(queries, QUERIES)
-        margins = self._margins(coded, queries.shape[1])
-        return FirstPass(self._sample.products(coded), margins, partial(Block.scores, self._blocks, coded))
+        errors = coded.norms * self._residual + coded.residuals * (self._longest + self._residual)  # (queries, 1)
+        errors = 1.01 * errors + bound_errors(coded.norms * self._longest, queries.shape[1] + WORD)
+        margins = 2 * (errors / coded.scale).T
+        return FirstPass(self._sample.products(coded), margins, partial(self._scores, coded))
 
-    def _margins(self, queries: Coded, dimension: int) -> Tensor:
-        """Twice the bound of the error of a score; (1, queries)."""
-        longest, residual = self._longest, self._residual
-        errors = queries.norms * residual + queries.residuals * (longest + residual)  # (queries, 1)
-        margins: Tensor = 2 * (1.01 * errors + bound_errors(queries.norms * longest, dimension + WORD)).T
-        return margins
-
-
-def blocks_to_encode(passages: Sequence[Shard]) -> Iterator[tuple[int, Tensor]]:
-    """Yield (first row, vectors in single precision) of blocks of `BLOCK` passages, which share their memory."""
-    table = pa.concat_tables([shard.table for shard in passages])
-    buffer = np.empty((BLOCK, passages[0].dimension), dtype=np.float32)
-    for first in range(0, len(table), BLOCK):
-        block = buffer[: len(table) - first]
-        copy_vectors(table.slice(first, BLOCK), block)
-        yield first, torch.from_numpy(block)
+    def _scores(self, queries: Coded) -> Iterator[tuple[int, Tensor]]:
+        """Multiply with queries; with few queries several blocks at once, as each selection has a fixed cost."""
+        at_once = max(SCORES_AT_ONCE["cpu"] // (len(queries.scale) * BLOCK), 1)
+        for start in range(0, len(self._blocks), at_once):
+            parts = [block.products(queries) for block in self._blocks[start : start + at_once]]
+            yield start * BLOCK, (torch.cat(parts, 1) if len(parts) > 1 else parts[0]).T

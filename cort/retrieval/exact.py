@@ -1,34 +1,37 @@
 """Exact search by inner product: a fast first pass finds candidates, which are rescored in double precision.
 
-The first pass uses single precision (`products`) or int8 codes (`codes`), and keeps every passage that may be among the
-top k, with a margin for its errors. The score threshold is estimated from a sample and verified afterwards; scores are
-compared in groups, because selecting takes longer than computing them. Candidates are rescored in double precision from
-the stored vectors, each pair alone and on the CPU, and rounded to single precision. The result therefore depends
-neither on the first pass, nor on how the passages are divided into shards, nor on block sizes, threads or devices. Ties
-are broken by doc_id.
+The first pass uses single precision (`Products`) or int8 codes (`codes`), and keeps every passage that may be among the
+top k, with a margin for its errors. The score threshold is estimated from a sample and verified afterwards. Candidates
+are rescored in double precision from the stored vectors, each pair alone and on the CPU, and rounded to single
+precision. The result therefore depends neither on the first pass, nor on how the passages are divided into shards, nor
+on block sizes, threads or devices. Ties are broken by doc_id.
 """
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
-from typing import Protocol
+from functools import cached_property, partial
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from cort.formats.records import Ranking
-from cort.formats.shards import Shard, all_ids, from_batch
-from cort.retrieval import codes
-from cort.retrieval.codes import Codes, blocks_to_encode, is_fast, is_right
-from cort.retrieval.products import Products, Single
-from cort.retrieval.topk import DocIds, Sieve, guess
-from cort.retrieval.vectors import HeldVectors, MappedVectors, Rows, Vectors
+from cort.formats.shards import Shard, all_ids
+from cort.retrieval import codes, topk
+from cort.retrieval.codes import Codes, is_fast, is_right
+from cort.retrieval.rankings import QUERIES_AT_ONCE, DocIds, Results, Rows, Vectors
+from cort.retrieval.topk import QUERIES, FirstPass, Sieve, as_tensor, bound_errors, guess, sample_step, vector_norms
+from cort.retrieval.vectors import PassageVectors, StackedVectors
 from cort.runtime.errors import input_error
 
-# All passages are read once per this many queries of a run.
-QUERIES_AT_ONCE = 512
+# Passages that a thread multiplies with a single query at once; their scores fit in a core's L1 cache.
+ROWS_OF_A_THREAD = 8_192
+# Scores of a single query held at once on a CPU, 128 MB: it waits for the vectors, not for them.
+SINGLE_AT_ONCE = 1 << 25
+
+#: `map`, or that of a pool of threads
+Map: TypeAlias = Callable[..., Iterable[Any]]
 
 
 class StoredVectors:
@@ -36,35 +39,30 @@ class StoredVectors:
 
     def __init__(self, passages: Sequence[Shard]) -> None:
         self._doc_ids = DocIds(all_ids(passages))
-        self._stored: Sequence[MappedVectors | HeldVectors]
-        self._stored = [MappedVectors(shard) for shard in passages if len(shard.table)]
-        self._first = np.cumsum([0, *map(len, self._stored)])
+        self.vectors = PassageVectors(passages)
+        self._stored: StackedVectors = self.vectors
 
     def __len__(self) -> int:
-        return len(self._doc_ids)
+        return len(self.vectors)
 
     def ids(self, rows: Rows) -> list[str]:
         """Look up doc_ids by row."""
         return self._doc_ids.of(rows)
 
-    def best_of(self, query: Vectors, rows: Rows, depth: int) -> tuple[Vectors, Rows]:
+    def best_of(self, query: Vectors, rows: Rows, depth: int) -> Results:
         """Score these rows in double precision, round to single precision, and return the top `depth` as `search` does.
 
         `vecdot` computes each pair alone, so the order of its additions depends only on the dimension.
         """
         rows = np.sort(rows)
-        scores = np.empty(len(rows), dtype=np.float32)
-        ends = np.searchsorted(rows, self._first)
-        for shard, first, start, end in zip(self._stored, self._first[:-1], ends[:-1], ends[1:], strict=True):
-            vectors = shard.vectors(rows[start:end] - first).astype(np.float64)
-            scores[start:end] = np.vecdot(vectors, query.astype(np.float64))
-        return self._doc_ids.best(scores, rows, depth)
+        scores = np.vecdot(self._stored[rows].astype(np.float64), query.astype(np.float64))
+        return self._doc_ids.best(scores.astype(np.float32), rows, depth)
 
 
 class ExactIndex(StoredVectors):
     """All passages: in main memory if they fit, otherwise memory-mapped, and on any GPUs among the devices.
 
-    :param devices: torch devices; each ranks an equal part of the blocks.
+    :param devices: torch devices; each ranks an equal share of the passages.
     :param memory_mb: limit for vectors in main memory, which is faster to read than a mapped file.
     :param one_by_one: whether queries come one by one, and not in large batches.
     :param coded: use int8 codes in the first pass on CPUs, a quarter of the memory. Default: on CPUs that are fast with
@@ -85,7 +83,7 @@ class ExactIndex(StoredVectors):
         # Lower precisions exceed the margin for rounding errors.
         torch.set_float32_matmul_precision("highest")
         super().__init__(passages)
-        numbers = len(self._doc_ids) * passages[0].dimension
+        numbers = len(self) * self.vectors.dimension
         on_cpu = set(devices) == {"cpu"}
         fits = 4 * numbers <= memory_mb << 20
         if coded is None and on_cpu:
@@ -94,15 +92,22 @@ class ExactIndex(StoredVectors):
             found = f"int8 codes on {', '.join(devices)}"
             raise input_error("coded", found, "a CPU that multiplies them exactly", "leave the option out")
         if fits and not coded:
-            self._stored = [HeldVectors(passages)]
-            self._first = np.array([0, len(self)])
-        self._threads, self._source = threads, ", ".join(str(shard.path) for shard in passages)
+            self._stored = self.vectors.held()
+        # Kept open: starting threads for each query would take longer than searching a small collection.
+        self._map: Map = ThreadPoolExecutor(threads).map if threads > 1 else map
         self._at_once = codes.CODED_AT_ONCE if coded else QUERIES_AT_ONCE
-        passes = self._encode(passages, devices) if coded else self._divide(devices, Single(threads))
-        # A share of the passages for each device.
-        self._shares: list[Products | Codes] = list(passes)
+        bounds = [len(self) * number // len(devices) for number in range(len(devices) + 1)]
+        self._shares: list[Products | Codes]
+        if coded and len(self):
+            self._shares = [Codes(self.vectors, self.vectors.source)]
+        else:
+            self._shares = [
+                Products(self._stored, rows, device, self._map, self.vectors.source)
+                for rows, device in zip(itertools.starmap(range, itertools.pairwise(bounds)), devices, strict=True)
+                if rows
+            ]
 
-    def search(self, queries: Vectors, depth: int) -> list[tuple[Vectors, Rows]]:
+    def search(self, queries: Vectors, depth: int) -> list[Results]:
         """Rank all passages for queries of shape (queries, dimension).
 
         :returns: for each query its top `depth` by (-score, doc_id): scores and rows.
@@ -110,12 +115,10 @@ class ExactIndex(StoredVectors):
         """
         if not len(self) or not len(queries):
             return [(np.zeros(0, np.float32), np.zeros(0, np.int64)) for _ in queries]
-        batches = torch.split(torch.from_numpy(np.ascontiguousarray(queries)), self._at_once)
+        batches = torch.split(as_tensor(np.ascontiguousarray(queries)), self._at_once)
         candidates = [rows for batch in batches for rows in self._candidates(batch, depth)]
-        if self._threads == 1 or len(queries) == 1:
-            return [self.best_of(query, rows, depth) for query, rows in zip(queries, candidates, strict=True)]
-        with ThreadPoolExecutor(self._threads) as pool:
-            return list(pool.map(lambda query, rows: self.best_of(query, rows, depth), queries, candidates))
+        each = map if len(queries) == 1 else self._map
+        return list(each(partial(self.best_of, depth=depth), queries, candidates))
 
     def _candidates(self, queries: Tensor, depth: int) -> list[Rows]:
         """Find the rows of all passages that may be among the top `depth` of each query."""
@@ -129,29 +132,80 @@ class ExactIndex(StoredVectors):
         table = np.concatenate([rows.cpu().numpy() for rows in found], axis=1)  # (queries, candidates)
         return [rows[rows >= 0] for rows in table]
 
-    def _divide(self, devices: Sequence[str], single: Single) -> Iterator[Products]:
-        stored = zip(self._stored, self._first[:-1].tolist(), strict=True)
-        blocks = [(first + at, vectors) for shard, first in stored for at, vectors in shard.blocks()]
-        for start, end, device in _shares(len(blocks), devices):
-            yield Products(blocks[start:end], device, single, self._source)
 
-    def _encode(self, passages: Sequence[Shard], devices: Sequence[str]) -> Iterator[Codes]:
-        blocks = blocks_to_encode(passages)
-        for start, end, _ in _shares(-(-len(self) // codes.BLOCK), devices):
-            count = min(end * codes.BLOCK, len(self)) - start * codes.BLOCK
-            yield Codes(itertools.islice(blocks, end - start), count, self._source)
+class Products:
+    """The first pass in single precision: products of the passages in some rows with queries, on one device.
 
+    On a GPU, the vectors are moved there if they take at most half of its free memory.
 
-def _shares(blocks: int, devices: Sequence[str]) -> Iterator[tuple[int, int, str]]:
-    """Divide blocks evenly among devices; yield (first block, block after the last, device) where there are any."""
-    bounds = [blocks * number // len(devices) for number in range(len(devices) + 1)]
-    for (start, end), device in zip(itertools.pairwise(bounds), devices, strict=True):
-        if start < end:
-            yield start, end, device
+    :param each: runs a function in several threads.
+    :param source: of the vectors, in messages.
+    """
+
+    def __init__(self, vectors: StackedVectors, rows: range, device: str, each: Map, source: str) -> None:
+        self._vectors, self._rows, self._device, self._map, self._source = vectors, rows, device, each, source
+        self.count = len(rows)
+        self._held: Tensor | None = None
+        if device != "cpu" and 2 * 4 * self.count * vectors.dimension <= torch.cuda.mem_get_info(device)[0]:
+            held = torch.empty(self.count, vectors.dimension, device=device)
+            for row, piece in self._pieces(0, self.count):
+                held[row : row + len(piece)] = piece
+            self._held = held
+
+    def _pieces(self, start: int, end: int) -> Iterator[tuple[int, Tensor]]:
+        """Yield the vectors of a part of the passages, on the device; rows are counted from the first of all."""
+        if self._held is not None:
+            yield start, self._held[start:end]
+            return
+        first = self._rows.start
+        for row, piece in self._vectors.pieces(first + start, first + end):
+            yield row - first, as_tensor(piece).to(self._device, torch.float32)
+
+    @cached_property
+    def _sample(self) -> Tensor:
+        rows = np.array(self._rows[:: sample_step(self.count)])
+        return torch.from_numpy(self._vectors[rows].astype(np.float32)).to(self._device)
+
+    @cached_property
+    def _longest(self) -> float:
+        return max(float(vector_norms(piece, self._source).max()) for _, piece in self._pieces(0, self.count))
+
+    def ask(self, queries: Tensor) -> FirstPass:
+        """Multiply queries, (queries, e), with a sample of the passages; the result can multiply them with all."""
+        queries = queries.to(self._device)
+        products = vector_norms(queries, QUERIES) * self._longest  # (queries, 1)
+        margins = 2 * bound_errors(products, queries.shape[1]).T
+        return FirstPass(queries @ self._sample.T, margins, partial(self._scores, queries))
+
+    def _scores(self, queries: Tensor) -> Iterator[tuple[int, Tensor]]:
+        """Multiply with all passages; the memory of the scores is reused."""
+        single = self._device == "cpu" and len(queries) == 1
+        at_once = SINGLE_AT_ONCE if single else topk.SCORES_AT_ONCE[queries.device.type] // len(queries)
+        at_once = min(max(at_once, 1), self.count)
+        memory = torch.empty(at_once, len(queries), device=self._device)
+        for start in range(0, self.count, at_once):
+            scores = memory[: self.count - start]
+            if single:
+                self._multiply_alone(queries[0].numpy(), start, scores[:, 0].numpy())
+            else:
+                for row, piece in self._pieces(start, start + len(scores)):
+                    torch.mm(piece, queries.T, out=scores[row - start : row - start + len(piece)])
+            yield self._rows.start + start, scores
+
+    def _multiply_alone(self, query: Vectors, start: int, scores: Vectors) -> None:
+        """Multiply with a single query, several times as fast as `mm`: a processor waits for memory anyway."""
+        first = self._rows.start + start
+
+        def multiply(at: int) -> None:
+            end = min(at + ROWS_OF_A_THREAD, first + len(scores))
+            for row, piece in self._vectors.pieces(at, end):
+                np.vecdot(piece, query, out=scores[row - first : row - first + len(piece)])
+
+        list(self._map(multiply, range(first, first + len(scores), ROWS_OF_A_THREAD)))
 
 
 def _candidates(queries: Tensor, depth: int, share: Products | Codes) -> Tensor:
-    """Find all passages of one device that may be among the top `depth` of queries, (queries, e).
+    """Find all passages of a share that may be among the top `depth` of queries, (queries, e).
 
     :returns: their rows, padded with -1; shape (queries, candidates).
     """
@@ -159,34 +213,9 @@ def _candidates(queries: Tensor, depth: int, share: Products | Codes) -> Tensor:
     first = share.ask(queries)
     while True:
         sieve = Sieve(guess(first.sampled, share.count, depth, slack), first.margins, depth)
-        for scores in first.scores():
-            sieve.add(scores)
+        for row, scores in first.scores():
+            sieve.add(row, scores)
         rows, complete = sieve.left()
         if complete:
             return rows
         slack *= 4
-
-
-class Search(Protocol):
-    """An `ExactIndex`, or an index that finds candidates."""
-
-    def ids(self, rows: Rows) -> list[str]:
-        """Look up doc_ids by row."""
-
-    def search(self, queries: Vectors, depth: int) -> list[tuple[Vectors, Rows]]:
-        """Rank passages; return the top `depth` scores and rows of each query."""
-
-
-def retrieve(index: Search, queries: Sequence[Shard], depth: int) -> Iterator[Ranking]:
-    """Rank passages for each query by inner product; yield the top `depth`, in the order of the queries.
-
-    :raises InputError: for NaN or infinite values.
-    """
-    for shard in queries:
-        for batch in shard.table.to_batches(QUERIES_AT_ONCE):
-            query_ids, vectors = from_batch(batch)
-            if not np.isfinite(vectors).all():
-                raise input_error(shard.path, "a vector with NaN or infinite values", "finite values", "encode again")
-            results = index.search(np.asarray(vectors, dtype=np.float32), depth)
-            for query_id, (scores, rows) in zip(query_ids.to_pylist(), results, strict=True):
-                yield Ranking(query_id, index.ids(rows), scores)

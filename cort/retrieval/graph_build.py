@@ -10,7 +10,7 @@ import os
 import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
@@ -18,19 +18,12 @@ import numpy as np
 import pyarrow as pa
 
 from cort.formats.artifacts import read_artifact, write_artifact
-from cort.formats.shards import Shard, all_ids, all_vectors, count_rows, from_batch, open_shards
+from cort.formats.shards import all_ids, open_shards
 from cort.formats.tables import arrow_writer
-from cort.retrieval.graph_search import (
-    HNSW_SPACE,
-    IDS,
-    IDS_FILE,
-    META_FILE,
-    ROWS_CHECKED_AT_ONCE,
-    Vectors,
-    library,
-    refuse_other_lengths,
-)
-from cort.retrieval.graphs import GRAPHS
+from cort.retrieval.graph_search import HNSW_SPACE, IDS, library, unit_lengths
+from cort.retrieval.indexes import IDS_FILE, INDEXES, META_FILE
+from cort.retrieval.rankings import Rows, Vectors
+from cort.retrieval.vectors import PassageVectors
 from cort.runtime.checksums import checksum
 from cort.runtime.errors import InputError, input_error
 from cort.runtime.files import atomic_folder, temporary_folder
@@ -47,56 +40,47 @@ PROGRESS_FILE = "progress.json"
 log = logging.getLogger(__name__)
 
 
-def open_passages(paths: Sequence[str]) -> list[Shard]:
-    """Open the vectors to build an index from.
+@dataclass(frozen=True)
+class Nodes:
+    """The vectors of all passages, and the rows of those that are nodes of the graph."""
 
-    :raises InputError: if there are none, or one has another length than 1 or 0.
-    """
-    passages = open_shards(paths)
-    if not count_rows(passages):
-        raise input_error(passages[0].path, "no passage", "at least one", "encode the passages again")
-    refuse_other_lengths(passages)
-    return passages
+    vectors: PassageVectors
+    rows: Rows
 
+    @classmethod
+    def open(cls, paths: Sequence[str], *, zeros: bool) -> "Nodes":
+        """Open the vectors to build an index from; those of length 0 are nodes only if `zeros`.
 
-def without_zeros(passages: Sequence[Shard]) -> list[Shard]:
-    """Leave out vectors that are zero, as NGT does silently, which moves the rows of the others.
+        :raises InputError: if there are none, or one has another length than 1 or 0.
+        """
+        vectors = PassageVectors(open_shards(paths))
+        lengths = unit_lengths(vectors)
+        rows = np.arange(len(lengths)) if zeros else np.flatnonzero(lengths)
+        if not len(rows):
+            found, fix = ("no passage", "zero vectors alone")[len(lengths) > 0], "use another encoder"
+            raise input_error(paths[0], found, "at least one passage, of length 1", fix)
+        return cls(vectors, rows)
 
-    :raises InputError: if there are no others.
-    """
-    left = []
-    for shard in passages:
-        batches = shard.table.to_batches(ROWS_CHECKED_AT_ONCE)
-        kept = [(batch, from_batch(batch)[1].any(axis=1)) for batch in batches]
-        # Filtering copies vectors.
-        batches = [batch if mask.all() else batch.filter(pa.array(mask)) for batch, mask in kept]
-        left.append(replace(shard, table=pa.Table.from_batches(batches, shard.table.schema)))
-    if not count_rows(left):
-        fix = "use exact retrieval, or another encoder"
-        raise input_error(passages[0].path, "zero vectors alone", "vectors of length 1", fix)
-    return left
+    def blocks(self, size: int, start: int = 0) -> Iterator[Vectors]:
+        """Yield the vectors of the nodes from number `start` on, `size` at a time, across shards."""
+        for at in range(start, len(self.rows), size):
+            yield self.vectors[self.rows[at : at + size]].astype(np.float32)
 
+    def complete_index(self, folder: Path, kind: str, how: Mapping[str, object]) -> None:
+        """Write ids.arrow and meta.json beside the library's files.
 
-def blocks_of(passages: Sequence[Shard], rows: int, start: int = 0) -> Iterator[Vectors]:
-    """Yield the vectors from row `start` on in blocks of `rows` rows, across shards; the last may be smaller."""
-    table = pa.concat_tables([shard.table for shard in passages])
-    for at in range(start, len(table), rows):
-        yield all_vectors([replace(passages[0], table=table.slice(at, rows))])
-
-
-def complete_index(folder: Path, passages: Sequence[Shard], kind: str, how: Mapping[str, object]) -> None:
-    """Write ids.arrow and meta.json beside the library's files.
-
-    :param how: the settings of the index.
-    """
-    ids = pa.table([all_ids(passages)], ["id"]).cast(IDS)
-    with arrow_writer(folder / IDS_FILE, IDS) as file:
-        file.write_table(ids)
-    sizes = {name: (folder / name).stat().st_size for name in (*GRAPHS[kind].files, IDS_FILE)}
-    count, dimension = len(ids), passages[0].dimension
-    meta = {"model": passages[0].model, "count": count, "dimension": dimension, **how, "bytes": sizes}
-    write_artifact(folder / META_FILE, meta)
-    log.info("%d vectors of %d dimensions, %d MB", count, dimension, sum(sizes.values()) // 1_000_000)
+        :param how: the settings of the index.
+        """
+        ids = all_ids(self.vectors.passages)
+        if len(self.rows) < len(ids):
+            ids = ids.filter(pa.array(np.isin(np.arange(len(ids)), self.rows)))
+        with arrow_writer(folder / IDS_FILE, IDS) as file:
+            file.write_table(pa.table([ids], ["id"]).cast(IDS))
+        sizes = {name: (folder / name).stat().st_size for name in INDEXES[kind].files}
+        count, dimension = len(ids), self.vectors.dimension
+        meta = {"model": self.vectors.passages[0].model, "count": count, "dimension": dimension, **how, "bytes": sizes}
+        write_artifact(folder / META_FILE, meta)
+        log.info("%d vectors of %d dimensions, %d MB", count, dimension, sum(sizes.values()) // 1_000_000)
 
 
 def build_hnsw(paths: Sequence[str], output: str, neighbours: int, ef_construction: int) -> None:
@@ -105,19 +89,17 @@ def build_hnsw(paths: Sequence[str], output: str, neighbours: int, ef_constructi
     :param neighbours: M, edges per passage.
     """
     hnswlib = library()
-    passages = open_passages(paths)
-    count = count_rows(passages)
+    nodes = Nodes.open(paths, zeros=True)
     how = {"M": neighbours, "ef_construction": ef_construction}
     with atomic_folder(output) as folder:
-        index = hnswlib.Index(space=HNSW_SPACE, dim=passages[0].dimension)
-        index.init_index(max_elements=count, random_seed=HNSW_SEED, **how)
+        index = hnswlib.Index(space=HNSW_SPACE, dim=nodes.vectors.dimension)
+        index.init_index(max_elements=len(nodes.rows), random_seed=HNSW_SEED, **how)
         added = 0
-        for vectors in track(blocks_of(passages, VECTORS_ADDED_AT_ONCE), count, "vectors added", size=len):
+        for vectors in track(nodes.blocks(VECTORS_ADDED_AT_ONCE), len(nodes.rows), "vectors added", size=len):
             index.add_items(vectors, np.arange(added, added + len(vectors)), num_threads=1)
             added += len(vectors)
-        (file,) = GRAPHS["hnsw"].files
-        index.save_index(str(folder / file))
-        complete_index(folder, passages, "hnsw", {**how, "space": HNSW_SPACE})
+        index.save_index(str(folder / INDEXES["hnsw"].files[0]))
+        nodes.complete_index(folder, "hnsw", {**how, "space": HNSW_SPACE})
 
 
 @dataclass(frozen=True)
@@ -167,19 +149,17 @@ class Checkpoint:
             write_artifact(folder / PROGRESS_FILE, Progress(self.identity, linked, sizes))
 
 
-def _build_plain_graph(
-    passages: Sequence[Shard], path: Path, edges: int, threads: int, checkpoint: Checkpoint | None
-) -> None:
+def _build_plain_graph(nodes: Nodes, path: Path, edges: int, threads: int, checkpoint: Checkpoint | None) -> None:
     import ngtpy
 
     linked = checkpoint.restore(path) if checkpoint else 0
     if not linked:
         # 0: a search follows all edges; the optimized graph has few anyway.
         limits = {"edge_size_for_creation": edges, "edge_size_for_search": 0}
-        ngtpy.create(str(path), passages[0].dimension, distance_type=DISTANCE, **limits)
+        ngtpy.create(str(path), nodes.vectors.dimension, distance_type=DISTANCE, **limits)
     index = ngtpy.Index(str(path), log_disabled=True)
-    saved, blocks = time.monotonic(), blocks_of(passages, LINKED_AT_ONCE, linked)
-    for vectors in track(blocks, count_rows(passages), "vectors linked", done=linked, size=len):
+    saved, blocks = time.monotonic(), nodes.blocks(LINKED_AT_ONCE, linked)
+    for vectors in track(blocks, len(nodes.rows), "vectors linked", done=linked, size=len):
         index.batch_insert(vectors, num_threads=threads, build=False)
         index.build_index(num_threads=threads)
         linked += len(vectors)
@@ -207,10 +187,10 @@ def _optimize(plain: Path, optimized: Path, outgoing: int, incoming: int) -> Non
     optimizer.execute(str(plain), str(optimized))
 
 
-def _identity(passages: Sequence[Shard], edges: int) -> str:
+def _identity(paths: Sequence[str], edges: int) -> str:
     """Hash all that determines the bytes of an ANNG; how the vectors are divided into shards also counts."""
     parts = {
-        "vectors": [checksum(shard.path) for shard in passages],
+        "vectors": [*map(checksum, paths)],
         "edges": edges,
         "program": [program_of("cort.index onng"), version("ngt")],
     }
@@ -232,18 +212,16 @@ def build_onng(
 
     :param checkpoints: folder for the unfinished graph, which is saved there `every` so many seconds.
     """
-    passages = without_zeros(open_passages(paths))
-    checkpoint = None
-    if checkpoints:
-        identity = _identity(passages, edges)
-        checkpoint = Checkpoint(Path(checkpoints), identity, every)
+    # NGT leaves out vectors that are zero in silence, which would move the rows of the others.
+    nodes = Nodes.open(paths, zeros=False)
+    checkpoint = Checkpoint(Path(checkpoints), _identity(paths, edges), every) if checkpoints else None
     with atomic_folder(output) as folder, temporary_folder(output) as work:
         plain, optimized = work / "anng", work / "onng"
-        _build_plain_graph(passages, plain, edges, threads, checkpoint)
+        _build_plain_graph(nodes, plain, edges, threads, checkpoint)
         _optimize(plain, optimized, outgoing, incoming)
-        for name in GRAPHS["onng"].files:
+        for name in {*INDEXES["onng"].files} - {IDS_FILE}:
             os.replace(optimized / name, folder / name)
         how = {"edges": edges, "outgoing": outgoing, "incoming": incoming}
-        complete_index(folder, passages, "onng", how | {"distance": DISTANCE})
+        nodes.complete_index(folder, "onng", how | {"distance": DISTANCE})
     if checkpoint:
         shutil.rmtree(checkpoint.folder, ignore_errors=True)

@@ -11,13 +11,13 @@ An index is a folder with faiss' own file, which is memory-mapped, and meta.json
 import hashlib
 import logging
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -25,35 +25,21 @@ from threadpoolctl import ThreadpoolController
 
 from cort.formats.artifacts import read_artifact
 from cort.formats.ids import string_bytes
-from cort.formats.shards import (
-    AGAIN,
-    Matrix,
-    Origin,
-    Shard,
-    TokenBlock,
-    TokenShard,
-    all_ids,
-    count_rows,
-    open_shards,
-    open_token_shards,
-)
+from cort.formats.shards import AGAIN, Origin, TokenShard, all_ids, open_shards, open_token_shards
 from cort.formats.tables import open_arrow
-from cort.retrieval.graph_search import FIX, META_FILE, check_size
-from cort.retrieval.graphs import INSTALL_FAISS, TOKEN_INDEXES
-from cort.retrieval.max_similarity import Extent, QueryVectors, TokenIndex, measure, widest
-from cort.retrieval.vectors import Rows, Vectors
+from cort.retrieval.indexes import FIX, INDEXES, INSTALL_FAISS, META_FILE, check_files
+from cort.retrieval.max_similarity import Extent, QueryVectors, TokenIndex
+from cort.retrieval.rankings import Results, Rows, Vectors
+from cort.retrieval.vectors import PassageVectors
 from cort.runtime.errors import input_error
 
-(FILE,) = TOKEN_INDEXES["ivfpq"].files
+(FILE,) = INDEXES["ivfpq"].files
 # Codewords per byte; vectors sampled per list, and in total at least: as many as faiss uses for training.
 CODEWORDS, DRAWN_PER_LIST, DRAWN = 256, 64, 65_536
 # Part of the result: the last bits of a product depend on how many vectors are added at once.
 ADDED_AT_ONCE = 16_384
 # The fingerprint covers the vectors of every n-th passage.
 SPACING = 1_000
-
-#: all vectors of the passages, of an encoder or of their tokens
-Shards: TypeAlias = Sequence[Shard] | Sequence[TokenShard]
 
 
 @dataclass(frozen=True)
@@ -96,86 +82,46 @@ def default_sample(tokens: int, lists: int) -> int:
     return min(tokens, max(DRAWN_PER_LIST * lists, DRAWN))
 
 
-def open_vectors(paths: Sequence[str]) -> Shards:
+def open_vectors(paths: Sequence[str]) -> PassageVectors:
     """Open all shards of an encoder's vectors, or of token vectors."""
     columns = open_arrow(Path(paths[0]), "shard of vectors", AGAIN).column_names
-    return open_shards(paths) if "embedding" in columns else open_token_shards(paths)
+    return PassageVectors(open_shards(paths) if "embedding" in columns else open_token_shards(paths))
 
 
-def origin_of(shard: Shard | TokenShard) -> Origin:
+def origin_of(vectors: PassageVectors) -> Origin:
     """Say how vectors were made; those of an encoder are compared by their inner product, whatever their length."""
+    shard = vectors.passages[0]
     return shard.origin if isinstance(shard, TokenShard) else Origin(shard.dimension, 1, "dot", shard.model)
 
 
-def count_tokens(passages: Shards) -> int:
-    """Count the vectors of all passages."""
-    return sum(len(block.vectors) for block in _blocks_of(passages))
-
-
-def extent_of(passages: Shards) -> Extent:
-    """Measure all vectors.
-
-    :raises InputError: for NaN or infinite values.
-    """
-    return widest(measure(block, str(shard.path), "cpu") for shard in passages for block in _blocks_of([shard]))
-
-
-def _blocks_of(passages: Iterable[Shard | TokenShard]) -> Iterator[TokenBlock]:
-    for shard in passages:
-        if isinstance(shard, TokenShard):
-            yield from shard.blocks()
-        else:
-            yield from (TokenBlock(np.arange(len(ids) + 1), vectors) for ids, vectors in shard.blocks() if len(ids))
-
-
-def fingerprint_of(passages: Shards) -> str:
+def fingerprint_of(vectors: PassageVectors) -> str:
     """Hash ids, numbers of tokens, and the vectors of a sample of passages; shards and blocks do not matter."""
-    ids, lengths, counts, vectors = (hashlib.blake2b(digest_size=16) for _ in range(4))
-    for chunk in all_ids(passages).chunks:
+    ids, lengths = (hashlib.blake2b(digest_size=16) for _ in range(2))
+    for chunk in all_ids(vectors.passages).chunks:
         text, offsets = string_bytes(chunk)
         ids.update(text.data)
         lengths.update(np.diff(offsets).astype(np.int32).tobytes())
-    first = 0
-    for block in _blocks_of(passages):
-        counts.update(np.diff(block.offsets).tobytes())
-        for row in range(-first % SPACING, len(block), SPACING):
-            vectors.update(np.ascontiguousarray(block.of(row)).tobytes())
-        first += len(block)
-    digests = b"".join(one.digest() for one in (ids, lengths, counts, vectors))
+    counts = np.diff(vectors.offsets).tobytes()
+    sample, _ = vectors.ragged(np.arange(0, len(vectors.offsets) - 1, SPACING))
+    rest = (hashlib.blake2b(part, digest_size=16) for part in (counts, sample.tobytes()))
+    digests = b"".join(one.digest() for one in (ids, lengths, *rest))
     return hashlib.blake2b(digests, digest_size=8).hexdigest()
 
 
-def draw(passages: Shards, number: int, seed: int) -> Vectors:
+def draw(vectors: PassageVectors, number: int, seed: int) -> Vectors:
     """Draw a stratified sample: a vector from each of `number` equal parts; shape (number, dimension)."""
     parts = np.arange(number) + np.random.default_rng(seed).random(number)
-    tokens = count_tokens(passages)
-    places = np.minimum((parts * (tokens / number)).astype(np.int64), tokens - 1)
-    sample, first = [], 0
-    for block in _blocks_of(passages):
-        start, end = np.searchsorted(places, (first, first + len(block.vectors)))
-        sample.append(block.vectors[places[start:end] - first].astype(np.float32))
-        first += len(block.vectors)
-    return np.concatenate(sample)
+    places = np.minimum((parts * (len(vectors) / number)).astype(np.int64), len(vectors) - 1)
+    return vectors[places].astype(np.float32)
 
 
-def chunks(passages: Shards, size: int) -> Iterator[tuple[Vectors, Rows]]:
-    """Yield all vectors and the rows of their passages, `size` at a time, across shards and blocks."""
-    vectors: list[Matrix] = []
-    owners: list[Rows] = []
-    first = held = 0
-    for block in _blocks_of(passages):
-        rows = np.repeat(np.arange(first, first + len(block)), np.diff(block.offsets))
-        first, at = first + len(block), 0
-        while at < len(rows):
-            end = min(at + size - held, len(rows))
-            vectors.append(block.vectors[at:end])
-            owners.append(rows[at:end])
-            at, held = end, held + end - at
-            if held == size:
-                yield np.concatenate(vectors).astype(np.float32), np.concatenate(owners)
-                vectors, owners, held = [], [], 0
-    if held:
-        yield np.concatenate(vectors).astype(np.float32), np.concatenate(owners)
+def chunks(vectors: PassageVectors) -> Iterator[tuple[Vectors, Rows]]:
+    """Yield all vectors and the rows of their passages, `ADDED_AT_ONCE` at a time."""
+    start = 0
+    for chunk in vectors.copies(ADDED_AT_ONCE):
+        places = np.arange(start, start + len(chunk))
+        yield chunk, np.searchsorted(vectors.offsets, places, side="right") - 1
+        start += len(chunk)
 
 
 def train(sample: Vectors, similarity: str, lists: int, bytes_per_vector: int, seed: int, threads: int) -> Any:
@@ -198,32 +144,38 @@ def train(sample: Vectors, similarity: str, lists: int, bytes_per_vector: int, s
 class Passages(Protocol):
     """What scores candidates exactly: `StoredVectors` of an encoder, or a `TokenIndex`."""
 
+    vectors: PassageVectors
+
     def ids(self, rows: Rows) -> list[str]:
         """Look up doc_ids by row."""
 
-    def best_of(self, query: Any, rows: Rows, depth: int) -> tuple[Vectors, Rows]:
+    def best_of(self, query: Any, rows: Rows, depth: int) -> Results:
         """Rank the passages in these rows; return the top `depth` scores and rows."""
 
 
 @dataclass(frozen=True)
 class IvfPq:
-    """An open index, and the passages that it was built from."""
+    """An open index, and the passages that it was built from.
+
+    :ivar candidates: nearest vectors to take per vector of a query.
+    """
 
     index: Any
     meta: Meta
     passages: Passages
+    candidates: int
 
-    def search(self, query: Vectors | QueryVectors, probes: int, candidates: int, depth: int) -> tuple[Vectors, Rows]:
-        """Rank the passages that the index finds for a vector, or for the tokens of a query, in one thread of faiss.
+    def ids(self, rows: Rows) -> list[str]:
+        """Look up doc_ids by row."""
+        return self.passages.ids(rows)
 
-        :param candidates: nearest vectors per vector of the query.
-        :returns: the top `depth` by (-score, doc_id): scores and rows.
-        """
+    def search(self, query: Vectors | QueryVectors, width: float, depth: int) -> Results:
+        """Rank the passages that the index finds for a vector, or for the tokens of a query, in one thread of faiss."""
         vectors = query.vectors if isinstance(query, QueryVectors) else query[None]
         rows: Rows = np.zeros(0, np.int64)
         if len(vectors):
-            parameters = library().SearchParametersIVF(nprobe=min(probes, self.meta.lists))
-            most = min(candidates, self.meta.tokens)
+            parameters = library().SearchParametersIVF(nprobe=min(int(width), self.meta.lists))
+            most = min(self.candidates, self.meta.tokens)
             _, nearest = self.index.search(vectors.astype(np.float32), most, params=parameters)
             rows = np.unique(nearest[nearest >= 0])
         return self.passages.best_of(query, rows, depth)
@@ -231,20 +183,19 @@ class IvfPq:
 
 @dataclass(frozen=True)
 class IvfPqSearch:
-    """An index with search parameters, used like exact search; results do not depend on `threads`."""
+    """An index with the number of lists to read, used like exact search; results do not depend on `threads`."""
 
     index: IvfPq
-    probes: int
-    candidates: int
+    probes: float
     threads: int = 1
 
     def ids(self, rows: Rows) -> list[str]:
         """Look up doc_ids by row."""
-        return self.index.passages.ids(rows)
+        return self.index.ids(rows)
 
-    def search(self, queries: Any, depth: int) -> list[tuple[Vectors, Rows]]:
+    def search(self, queries: Any, depth: int) -> list[Results]:
         """Rank passages for each query, a vector or a `QueryVectors`, several queries at a time."""
-        search = partial(self.index.search, probes=self.probes, candidates=self.candidates, depth=depth)
+        search = partial(self.index.search, width=self.probes, depth=depth)
         with one_thread_each(), ThreadPoolExecutor(self.threads, initializer=single_threaded) as pool:
             return list(pool.map(search, queries))
 
@@ -272,18 +223,18 @@ def single_threaded() -> None:
     torch.set_num_threads(1)
 
 
-def open_ivfpq(folder: str | Path, passages: Shards, opened: Passages) -> IvfPq:
+def open_ivfpq(folder: str | Path, passages: Passages, candidates: int) -> IvfPq:
     """Open an index of the vectors of these passages.
 
-    :param opened: the same passages.
+    :param candidates: as of `IvfPq`.
     :raises InputError: if a file is missing or damaged, the index is of other vectors, or faiss is not installed.
     """
     faiss = library()
     folder = Path(folder)
     meta = read_artifact(folder / META_FILE, Meta)
-    _refuse_others(folder, meta, passages)
+    _refuse_others(folder, meta, passages.vectors)
+    check_files(folder, "ivfpq", meta.bytes)
     path = folder / FILE
-    check_size(path, meta.bytes.get(FILE))
     try:
         index = faiss.read_index(str(path), faiss.IO_FLAG_MMAP)
     except (RuntimeError, MemoryError) as error:
@@ -295,19 +246,19 @@ def open_ivfpq(folder: str | Path, passages: Shards, opened: Passages) -> IvfPq:
         raise input_error(path, "another index", expected, FIX)
     # By default, threads read all lists of a search once more beforehand, which takes twice as long as the search.
     faiss.downcast_InvertedLists(index.invlists).prefetch_nthread = 0
-    if isinstance(opened, TokenIndex):
-        opened.extent = Extent(meta.longest, meta.greatest)
-    return IvfPq(index, meta, opened)
+    if isinstance(passages, TokenIndex):
+        passages.extent = Extent(meta.longest, meta.greatest)
+    return IvfPq(index, meta, passages, candidates)
 
 
-def _refuse_others(folder: Path, meta: Meta, passages: Shards) -> None:
+def _refuse_others(folder: Path, meta: Meta, vectors: PassageVectors) -> None:
     """Refuse an index of other vectors than those of these passages; the error names the first difference."""
     path = folder / META_FILE
     for name in ("dimension", "similarity", "model"):
-        own, expected = getattr(meta, name), getattr(origin_of(passages[0]), name)
+        own, expected = getattr(meta, name), getattr(origin_of(vectors), name)
         if own != expected:
             raise input_error(path, f"an index of {name} {own}", f"{name} {expected}, as of the vectors given", FIX)
-    if meta.vectors != (vectors := fingerprint_of(passages)):
+    if meta.vectors != (fingerprint := fingerprint_of(vectors)):
         found = f"an index of {meta.tokens} vectors of {meta.passages} passages ({meta.vectors})"
-        expected = f"one of the {count_tokens(passages)} of {count_rows(passages)} passages given ({vectors})"
+        expected = f"one of the {len(vectors)} of {len(vectors.offsets) - 1} passages given ({fingerprint})"
         raise input_error(path, found, expected, FIX)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from cort.retrieval.exclusions import ExclusionOptions
-from cort.retrieval.graphs import GRAPHS, TOKEN_INDEXES
+from cort.retrieval.indexes import GRAPHS
 from cort.runtime.errors import input_error
 from cort.runtime.options import optional, options_class, required, thread_count
 from cort.settings.collection import Aggregation, Split
@@ -67,7 +67,7 @@ class IvfPqOptions(TokenOptions):
     model: str | None = optional(None, "a re-ranker of the kind late_interaction", "FOLDER")  # type: ignore[assignment]
     queries: str = required("ARROW", "token cache, or without --model embeddings")
     passages: tuple[str, ...] = required("ARROW", "all shards of token vectors, or of embeddings")
-    kind: str = choice(TOKEN_INDEXES, "ivfpq", help="of the index")
+    kind: str = choice(["ivfpq"], "ivfpq", help="of the index")
     index: str = required("FOLDER", "the folder that `index ivfpq` wrote")
     candidates: int = as_key(Audit, "candidates")
 

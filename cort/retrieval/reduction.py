@@ -7,7 +7,7 @@ storage does; `int8` rounds each number of a passage to one of 256 values, evenl
 component has in the collection, and leaves queries as they are.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -15,9 +15,10 @@ import numpy.typing as npt
 import pyarrow as pa
 from threadpoolctl import ThreadpoolController
 
-from cort.formats.shards import Shard, count_rows, from_batch, vector_batch
+from cort.formats.shards import Shard, count_rows, vector_batch
 from cort.retrieval.exact import ExactIndex
-from cort.retrieval.vectors import Rows, Vectors
+from cort.retrieval.rankings import Results, Rows, Vectors
+from cort.retrieval.vectors import PassageVectors
 from cort.runtime.errors import input_error
 
 Doubles: TypeAlias = npt.NDArray[np.float64]
@@ -49,7 +50,7 @@ class Reduction:
         if dimension is not None and not 1 <= dimension <= whole:
             raise input_error("--dimension", dimension, f"1 to {whole}, the numbers of a stored vector", "lower it")
         self._storage, self._dimension = storage or passages[0].storage, dimension or whole
-        self._is_unit, self._components = all(map(_are_unit, _blocks(passages))), None
+        self._is_unit, self._components = all(map(_are_unit, PassageVectors(passages).copies(BLOCK))), None
         self._libraries = ThreadpoolController()
         if self._dimension < whole and not first:
             with self._libraries.limit(limits=1, user_api="blas"):
@@ -76,7 +77,7 @@ class Reduction:
 
     def _stored(self, passages: Sequence[Shard]) -> Shard:
         reduced = np.empty((count_rows(passages), self._dimension), np.float32)
-        for start, block in enumerate(_blocks(passages)):
+        for start, block in enumerate(PassageVectors(passages).copies(BLOCK)):
             reduced[start * BLOCK : (start + 1) * BLOCK] = self._reduced(block)
         if self._storage == "int8":
             _round_to_bytes(reduced)
@@ -99,17 +100,9 @@ class ReducedIndex:
         """Look up doc_ids by row."""
         return self._index.ids(rows)
 
-    def search(self, queries: Vectors, depth: int) -> list[tuple[Vectors, Rows]]:
+    def search(self, queries: Vectors, depth: int) -> list[Results]:
         """Rank all passages, as `ExactIndex.search` does, for queries as the model encodes them."""
         return self._index.search(self._reduction.of_queries(queries), depth)
-
-
-def _blocks(passages: Sequence[Shard]) -> Iterator[Vectors]:
-    """Yield all vectors in blocks of `BLOCK`, whatever the shards are."""
-    table = pa.concat_tables([shard.table for shard in passages])
-    for start in range(0, len(table), BLOCK):
-        parts = [vectors for _, vectors in map(from_batch, table.slice(start, BLOCK).to_batches())]
-        yield np.concatenate(parts, dtype=np.float32)
 
 
 def _are_unit(vectors: Vectors) -> bool:
@@ -122,7 +115,7 @@ def _principal_components(passages: Sequence[Shard], dimension: int) -> Doubles:
     """Compute the directions in which the vectors are longest, on average: (dimension of the model, dimension)."""
     count, moments = count_rows(passages), np.zeros((passages[0].dimension,) * 2)
     rows = np.unique(np.linspace(0, count - 1, min(count, FITTED)).round().astype(np.int64)) if count else np.empty(0)
-    for start, block in enumerate(_blocks(passages)):
+    for start, block in enumerate(PassageVectors(passages).copies(BLOCK)):
         drawn = block[rows[(rows >= start * BLOCK) & (rows < (start + 1) * BLOCK)] - start * BLOCK].astype(np.float64)
         moments += drawn.T @ drawn
     _, vectors = np.linalg.eigh(moments)

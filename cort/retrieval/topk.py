@@ -1,18 +1,17 @@
-"""Selection of the top k: from batches of approximate scores, every passage that may be among them."""
+"""The first pass of a search: from approximate scores with bounded errors, every passage that may be in the top k."""
 
 import math
+import warnings
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-import numpy as np
-import pyarrow as pa
 import torch
 from torch import Tensor
 
-from cort.formats.ids import alphabetic_codes, joined
-from cort.retrieval.vectors import Rows, Vectors
+from cort.formats.shards import Matrix
+from cort.runtime.errors import input_error
 
-# Passages whose scores are compared as a group.
+# Passages whose scores are compared as a group, because selecting takes longer than computing them.
 GROUP = 16
 # Sample for estimating the score threshold: one passage in SAMPLED, but FEWEST to MOST passages.
 SAMPLED, FEWEST, MOST = 16, 4_096, 32_768
@@ -20,61 +19,29 @@ SAMPLED, FEWEST, MOST = 16, 4_096, 32_768
 SIFTED_AT = 4
 # Safety of the estimated threshold, in standard deviations of the number of top results in the sample.
 DEVIATIONS = 4
-
-
-class DocIds:
-    """The doc_ids of all passages by row; they break ties."""
-
-    def __init__(self, ids: pa.ChunkedArray) -> None:
-        self._ids = joined(ids)
-
-    def __len__(self) -> int:
-        return len(self._ids)
-
-    def of(self, rows: Rows) -> list[str]:
-        """Look up doc_ids."""
-        doc_ids: list[str] = self._ids.take(pa.array(rows)).to_pylist()
-        return doc_ids
-
-    def best(self, scores: Vectors, rows: Rows, depth: int) -> tuple[Vectors, Rows]:
-        """Order the passages in these rows by (-score, doc_id); return the top `depth` scores and rows."""
-        # Adding 0 turns -0 into 0, which is equal but has different bytes.
-        scores = scores + np.float32(0)
-        if len(scores) > depth > 0:
-            least = np.partition(scores, len(scores) - depth)[len(scores) - depth]
-            rows, scores = rows[scores >= least], scores[scores >= least]
-        order = np.argsort(-scores, kind="stable")
-        rows, scores = rows[order], scores[order]
-        equal = np.concatenate([[False], scores[1:] == scores[:-1], [False]])
-        tied = np.flatnonzero(equal[1:] | equal[:-1])
-        if len(tied):
-            by = np.lexsort((alphabetic_codes(self._ids.take(pa.array(rows[tied]))), -scores[tied]))
-            rows[tied] = rows[tied[by]]
-        return scores[:depth], rows[:depth]
-
-
-class Scores(NamedTuple):
-    """Scores of consecutive passages, from row `first` on, for all queries.
-
-    `values` has the shape (group size, groups, queries), with rows numbered along the first two axes; the last group is
-    padded with -inf. `units`, (1, queries), are the positive factors that turn them into
-    scores.
-    """
-
-    first: int
-    values: Tensor
-    units: Tensor
+# Scores held at once on a CPU: 8 MB, which fit in its caches; on a GPU, which starts several kernels for each selection
+# and waits for them, 1 GB.
+SCORES_AT_ONCE = {"cpu": 1 << 21, "cuda": 1 << 28}
+# Products of longer vectors could exceed single precision.
+LONGEST = 1e18
+UNIT_ROUNDOFF = 2.0**-24
+# Smaller numbers, terms and sums alike, lose digits in single precision or underflow.
+SMALLEST = 2.0**-125
+# The source of queries, in messages.
+QUERIES = "the queries' embeddings"
 
 
 class FirstPass(NamedTuple):
-    """Scores of a sample of passages, (queries, sample), and a function that computes those of all, in batches.
+    """Scores of a sample of passages, (queries, sample), and a function that computes those of all.
 
-    `margins`, (1, queries), are twice the largest error of a score, as both sides of a comparison may err.
+    The scores of each query are in a unit of its own. `margins`, (1, queries), are twice the largest error of a score,
+    as both sides of a comparison may err. `scores` yields the first row and the scores, (rows, queries), of consecutive
+    passages.
     """
 
     sampled: Tensor
     margins: Tensor
-    scores: Callable[[], Iterator[Scores]]
+    scores: Callable[[], Iterator[tuple[int, Tensor]]]
 
 
 def sample_step(count: int) -> int:
@@ -109,21 +76,26 @@ class Sieve:
         self._held: list[tuple[Tensor, Tensor, Tensor]] = []
         self._count, self._sift_at = 0, SIFTED_AT * depth * guessed.shape[1]
 
-    def add(self, scores: Scores) -> None:
-        """Keep the passages that may be among the top `depth`."""
-        values, units = scores.values, scores.units
-        groups = values.shape[1]
-        limits = (self._reached - self._margins) / units  # (1, queries)
-        highest = torch.amax(values, 0, out=torch.empty_like(values[0]))  # faster in the layout of the values
-        chosen, queries = (highest >= limits).nonzero().unbind(1)
-        members = values[:, chosen, queries]  # (group size, chosen groups)
-        place, which = ((members >= limits[0, queries]) & (members > -torch.inf)).nonzero().unbind(1)
-        query = queries[which]
-        rows = scores.first + place * groups + chosen[which]
-        self._held.append((query, rows, members[place, which] * units[0, query]))
-        self._count += len(query)
+    def add(self, first: int, scores: Tensor) -> None:
+        """Keep those passages that may be among the top `depth`: from row `first` on, with scores (rows, queries)."""
+        whole = len(scores) // GROUP * GROUP
+        if whole:
+            self._add(first, scores[:whole].view(GROUP, -1, scores.shape[1]))
+        if whole < len(scores):
+            self._add(first + whole, scores[None, whole:])
         if self._count > self._sift_at:
             self._sift()
+
+    def _add(self, first: int, scores: Tensor) -> None:
+        """Add scores of shape (group size, groups, queries), with rows numbered along the first two axes."""
+        limits = self._reached - self._margins  # (1, queries)
+        highest = torch.amax(scores, 0, out=torch.empty_like(scores[0]))  # faster in the layout of the scores
+        chosen, queries = (highest >= limits).nonzero().unbind(1)
+        members = scores[:, chosen, queries]  # (group size, chosen groups)
+        place, which = (members >= limits[0, queries]).nonzero().unbind(1)
+        rows = first + place * scores.shape[1] + chosen[which]
+        self._held.append((queries[which], rows, members[place, which]))
+        self._count += len(which)
 
     def left(self) -> tuple[Tensor, bool]:
         """Return the rows of all candidates, padded with -1, (queries, candidates), and whether they are complete.
@@ -163,3 +135,34 @@ class Sieve:
             torch.full(shape, -1, device=rows.device).index_put_(places, rows[order]),
             torch.full(shape, -torch.inf, device=scores.device).index_put_(places, scores[order]),
         )
+
+
+def bound_errors(products: Tensor, dimension: int) -> Tensor:
+    """Bound the errors of inner products in single precision by the products of the vectors' lengths.
+
+    With e terms they are below e u / (1 - e u) of these, u = 2^-24, in any order of summation; 8 more terms and 1 %
+    cover the rounding of exact scores and of the lengths. Underflow is added.
+    """
+    return 1.01 * (dimension + 8) * (products * UNIT_ROUNDOFF + SMALLEST)
+
+
+def norms_of(vectors: Tensor) -> Tensor:
+    """Return the lengths of vectors, (rows, 1), rounded up where their squares underflow in single precision."""
+    norms: Tensor = vectors.norm(dim=1, keepdim=True) + math.sqrt(vectors.shape[1] * SMALLEST)
+    return norms
+
+
+def vector_norms(vectors: Tensor, source: str) -> Tensor:
+    """Return the lengths of vectors, (rows, 1); refuse NaN, infinite and very large values."""
+    norms = norms_of(vectors)
+    if not bool((norms < LONGEST).all()):
+        found = "a vector with NaN, infinite or very large values"
+        raise input_error(source, found, f"a length below {LONGEST:g}", "train or encode again")
+    return norms
+
+
+def as_tensor(vectors: Matrix) -> Tensor:
+    """Make a tensor that shares the memory of an array, which may be read-only; nothing writes to it."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
+        return torch.from_numpy(vectors)

@@ -1,94 +1,99 @@
-"""Storage of the passages' vectors for a search: memory-mapped files, or main memory."""
+"""The vectors of all passages, or of all their tokens, by row: in memory-mapped files or in main memory."""
 
-import warnings
-from collections.abc import Iterator, Sequence
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
+from typing import TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
-import torch
-from torch import Tensor
 
-from cort.formats.shards import Matrix, Shard, from_batch
+from cort.formats.records import offsets_of
+from cort.formats.shards import Matrix, Shard, TokenShard
+from cort.retrieval.rankings import Rows, Vectors
 
-Vectors = npt.NDArray[np.float32]
-Rows = npt.NDArray[np.int64]
-# Row of the first vector, and vectors of shape (rows, dimension) as they are stored.
-Block = tuple[int, Matrix]
-
-# Passages per block in main memory; their scores for one query fit in a core's L1 cache.
-HELD_BLOCK = 8_192
+#: vectors by an encoder, or those of tokens
+Shards: TypeAlias = Sequence[Shard] | Sequence[TokenShard]
 
 
-class HeldVectors:
-    """A copy of all vectors in main memory, in single precision, in blocks."""
+class StackedVectors:
+    """Several arrays of vectors, each (rows, dimension), one after the other; they are not copied."""
 
-    def __init__(self, passages: Sequence[Shard]) -> None:
-        table = pa.concat_tables([shard.table for shard in passages])
-        self._count, blocks = len(table), -(-len(table) // HELD_BLOCK)
-        # By NumPy, not torch: NumPy asks the system for huge pages, which are faster to read.
-        self._vectors = np.empty((blocks, HELD_BLOCK, passages[0].dimension), dtype=np.float32)
-        for number, block in enumerate(self._vectors):
-            copy_vectors(table.slice(number * HELD_BLOCK, HELD_BLOCK), block)
-
-    def __len__(self) -> int:
-        return self._count
-
-    def blocks(self) -> Iterator[Block]:
-        """Yield the number of the first row, and the vectors, of each block."""
-        for number, block in enumerate(self._vectors):
-            first = number * HELD_BLOCK
-            yield first, block[: self._count - first]
-
-    def vectors(self, rows: Rows) -> Vectors:
-        """Copy the vectors in these rows; shape (rows, dimension)."""
-        vectors: Vectors = self._vectors[rows // HELD_BLOCK, rows % HELD_BLOCK]
-        return vectors
-
-
-class MappedVectors:
-    """Vectors of a memory-mapped shard, read by row without copying the shard."""
-
-    def __init__(self, shard: Shard) -> None:
-        self._blocks = [vectors for _, vectors in shard.blocks() if len(vectors)]
-        sizes = [len(vectors) for vectors in self._blocks]
-        self._first = np.cumsum([0, *sizes])
-        addresses = np.array([vectors.ctypes.data for vectors in self._blocks])
-        size = self._blocks[0].itemsize
-        start, end = addresses.min(), max(a + v.nbytes for a, v in zip(addresses, self._blocks, strict=True))
-        # All record batches, and the bytes between them, are in one mapped file.
-        memory = pa.foreign_buffer(int(start), int(end - start), base=shard.table)
-        numbers = np.frombuffer(memory, dtype=self._blocks[0].dtype)
-        self._offsets = (addresses - start) // size
-        self._width = shard.dimension
-        # Row i of this view begins at number i, so it contains every row of every block.
-        self._windows = np.lib.stride_tricks.sliding_window_view(numbers, shard.dimension)
+    def __init__(self, arrays: Iterable[Matrix], dimension: int) -> None:
+        self._arrays = [array for array in arrays if len(array)]
+        lengths = np.array([len(array) for array in self._arrays], dtype=np.int64)
+        self._ends, self.dimension = np.cumsum(lengths), dimension
+        # Row i of `_windows` begins at number i of the memory from the first array to the last one, most of which may
+        # be of others; only rows of the arrays are read. Row 0 of an array would begin at its origin if rows were
+        # counted as in the whole.
+        self._windows, self._origins = np.empty((0, dimension), np.float32), lengths
+        if self._arrays:
+            addresses = np.array([array.ctypes.data for array in self._arrays])
+            start, item = addresses.min(), self._arrays[0].itemsize
+            end = (addresses + lengths * dimension * item).max()
+            memory = pa.foreign_buffer(int(start), int(end - start))
+            numbers = np.frombuffer(memory, dtype=self._arrays[0].dtype)
+            self._windows = np.lib.stride_tricks.sliding_window_view(numbers, dimension)
+            self._origins = (addresses - start) // item - (self._ends - lengths) * dimension
 
     def __len__(self) -> int:
-        return int(self._first[-1])
+        return int(self._ends[-1]) if self._arrays else 0
 
-    def blocks(self) -> Iterator[Block]:
-        """Yield the number of the first row, and the vectors, of each block."""
-        yield from zip(self._first[:-1].tolist(), self._blocks, strict=True)
-
-    def vectors(self, rows: Rows) -> Matrix:
-        """Copy the vectors in these rows; shape (rows, dimension)."""
-        block = np.searchsorted(self._first, rows, side="right") - 1
-        starts = self._offsets[block] + (rows - self._first[block]) * self._width
-        vectors: Matrix = self._windows[starts]
+    def __getitem__(self, rows: Rows) -> Matrix:
+        """Copy the vectors in these rows as they are stored; shape (rows, dimension)."""
+        array = np.searchsorted(self._ends, rows, side="right")
+        vectors: Matrix = self._windows[self._origins[array] + rows * self.dimension]
         return vectors
 
+    def pieces(self, start: int, end: int) -> Iterator[tuple[int, Matrix]]:
+        """Yield the vectors from row `start` to row `end` without copying: parts of arrays, each with its first row."""
+        if start >= end:
+            return
+        first, last = np.searchsorted(self._ends, (start, end - 1), side="right").tolist()
+        for array, stop in zip(self._arrays[first : last + 1], self._ends[first : last + 1].tolist(), strict=True):
+            origin = stop - len(array)
+            yield max(origin, start), array[max(start - origin, 0) : end - origin]
 
-def copy_vectors(table: pa.Table, block: Vectors) -> None:
-    """Copy the vectors of a table of embeddings to the first rows of a block, in the threads of torch."""
-    start = 0
-    for _, vectors in map(from_batch, table.to_batches()):
-        as_tensor(block[start : start + len(vectors)]).copy_(as_tensor(vectors))
-        start += len(vectors)
+    def copies(self, size: int, start: int = 0) -> Iterator[Vectors]:
+        """Copy the vectors from row `start` on in single precision, `size` at a time; the last may be fewer."""
+        for at in range(start, len(self), size):
+            block = np.empty((min(size, len(self) - at), self.dimension), dtype=np.float32)
+            for row, piece in self.pieces(at, at + len(block)):
+                block[row - at : row - at + len(piece)] = piece
+            yield block
+
+    def held(self) -> StackedVectors:
+        """Copy all vectors to main memory, in single precision."""
+        return StackedVectors(self.copies(max(len(self), 1)), self.dimension)
 
 
-def as_tensor(vectors: Matrix) -> Tensor:
-    """Make a tensor that shares the memory of an array, which may be read-only; nothing writes to it."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
-        return torch.from_numpy(vectors)
+class PassageVectors(StackedVectors):
+    """The vectors of all passages, mapped from their files: one of each by an encoder, or those of their tokens."""
+
+    def __init__(self, passages: Shards) -> None:
+        self.passages = passages
+        #: names of the files, in messages
+        self.source = ", ".join(str(shard.path) for shard in passages)
+        super().__init__((vectors for shard in passages for _, vectors in shard.blocks()), passages[0].dimension)
+
+    @cached_property
+    def offsets(self) -> Rows:
+        """The vectors of passage i are in the rows from offsets[i] to offsets[i + 1]."""
+        counts = [
+            first if isinstance(shard, TokenShard) else np.ones(len(first), np.int64)
+            for shard in self.passages
+            for first, _ in shard.blocks()
+        ]
+        return offsets_of(np.concatenate([np.zeros(0, np.int64), *counts]))
+
+    def counts(self, rows: Rows) -> Rows:
+        """Count the vectors of each passage in these rows."""
+        counts: Rows = self.offsets[rows + 1] - self.offsets[rows]
+        return counts
+
+    def ragged(self, rows: Rows) -> tuple[Matrix, Rows]:
+        """Copy the vectors of the passages in these rows, one passage after another; and count those of each."""
+        counts = self.counts(rows)
+        places = np.arange(counts.sum()) + np.repeat(self.offsets[rows] - np.cumsum(counts) + counts, counts)
+        return self[places], counts

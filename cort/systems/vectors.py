@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
-from cort.retrieval.graphs import GRAPHS, INDEXES, RECALL, TOKEN_INDEXES
+from cort.retrieval.indexes import GRAPHS, INDEXES, RECALL
 from cort.settings import paths
 from cort.settings.config import LATE_INTERACTION, Config, is_sparse, listed
 from cort.settings.systems import ExactSearch, HnswSearch, IvfPqSearch, OnngSearch
@@ -336,7 +336,7 @@ class Graph(ApproximateSearch):
 
     rule = Rule("retrieve_graph", "retrieve graph", threads=True, memory_mb=8000, per_mb=0)
     needs_all = True
-    indexes = tuple(GRAPHS)
+    indexes = GRAPHS
     reads_passages = False
 
     def check(self) -> Iterator[str]:
@@ -366,7 +366,7 @@ class IvfPq(ApproximateSearch):
 
     # Files of vectors are mapped; ids are in memory.
     rule = Rule("retrieve_ivfpq", "retrieve ivfpq", threads=True, memory_mb=8000, per_mb=0.2, minutes=720)
-    indexes = tuple(TOKEN_INDEXES)
+    indexes = ("ivfpq",)
 
     def check(self) -> Iterator[str]:
         """Check that the index can be built, and audited as it is searched."""

@@ -80,7 +80,7 @@ def searches(vectors: Vectors, path: Path, args: argparse.Namespace) -> dict[str
     if args.ef:
         common.run_stage("index hnsw", passages=path, M=32, output=path.with_name("hnsw"))
         graph = open_index("hnsw", path.with_name("hnsw"))
-        named["hnsw"] = lambda queries: [graph.search(query, args.ef, depth).rows for query in queries]
+        named["hnsw"] = lambda queries: [graph.search(query, args.ef, depth)[1] for query in queries]
     with suppress(ImportError):
         import faiss
 

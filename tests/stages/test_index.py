@@ -11,7 +11,7 @@ from cort import index
 from cort.formats.runs import read_run
 from cort.retrieval import graph_build, graph_search
 from cort.retrieval.graph_search import open_index
-from cort.retrieval.graphs import GRAPHS
+from cort.retrieval.indexes import GRAPHS, INDEXES
 from tests.support.common import command_line, wait_until
 from tests.support.processes import Python
 from tests.support.vectors import DIMENSION, copy, names, shard, unit, write_world
@@ -72,7 +72,7 @@ def test_meta_json_describes_the_index_and_its_files(built):
     assert meta == {"model": "m", "count": 400, "dimension": DIMENSION, **SETTINGS[kind]}
     files = {path.name: path.stat().st_size for path in (folder / "index").glob("[!.]*")}
     assert files.pop("meta.json") > 0
-    assert set(files) == {*GRAPHS[kind].files, "ids.arrow"}
+    assert set(files) == {*INDEXES[kind].files}
     assert sizes == files
 
 
@@ -197,7 +197,7 @@ def test_queries_that_do_not_fit_are_refused(built, tmp_path, refused):
     kind, folder = built
     for name, vectors, model, found in (
         ("model", unit(2, 1), "n", "embeddings of model n"),
-        ("wide", np.eye(1, 20, dtype=np.float32), "m", "20 dimensions, expected 16"),
+        ("wide", np.eye(1, 20, dtype=np.float32), "m", "embeddings of dimension 20, expected dimension 16"),
         ("long", 3 * unit(2, 1), "m", "a vector of length 3"),
     ):
         queries = shard(tmp_path / f"{name}.arrow", ["q"], vectors, model=model)
@@ -217,7 +217,7 @@ def change_meta(**changes):
 
 
 def shorten(folder, kind):
-    path = folder / GRAPHS[kind].files[0]
+    path = folder / INDEXES[kind].files[0]
     path.write_bytes(path.read_bytes()[:-1])
 
 
@@ -225,7 +225,7 @@ def shorten_unnoticed(folder, kind):
     """Shorten a file, and change its recorded size."""
     shorten(folder, kind)
     sizes = json.loads((folder / "meta.json").read_text())["bytes"]
-    sizes[GRAPHS[kind].files[0]] -= 1
+    sizes[INDEXES[kind].files[0]] -= 1
     change_meta(bytes=sizes)(folder, kind)
 
 
@@ -234,9 +234,9 @@ def shorten_unnoticed(folder, kind):
     [
         (shorten, "damaged/{file}: found"),
         (lambda folder, kind: (folder / "ids.arrow").unlink(), "damaged/ids.arrow: found no such file"),
-        (lambda folder, kind: (folder / GRAPHS[kind].files[-1]).unlink(), "{last}: found no such file"),
+        (lambda folder, kind: (folder / INDEXES[kind].files[-2]).unlink(), "{last}: found no such file"),
         (change_meta(count=399), "found 400 ids and 400 vectors, expected 399 of each"),
-        (change_meta(surprise=3), "damaged/meta.json: found the fields "),
+        (change_meta(bytes={"graph": 1}), "damaged/meta.json: found an index of the files graph, expected {file}, "),
         (lambda folder, kind: (folder / "meta.json").write_text("{"), "damaged/meta.json: found unreadable"),
         (lambda folder, kind: (folder / "meta.json").unlink(), "No such file"),
     ],
@@ -245,14 +245,14 @@ def test_damaged_indexes_are_refused(built, tmp_path, refused, damage, words):
     kind, folder = built
     damage(place := copy(folder, tmp_path / "damaged"), kind)
     line = refused("retrieve graph", **asked(kind, tmp_path, folder / "q.arrow", place))
-    assert words.format(file=GRAPHS[kind].files[0], last=GRAPHS[kind].files[-1]) in line
+    assert words.format(file=INDEXES[kind].files[0], last=INDEXES[kind].files[-2]) in line
 
 
 def test_an_index_of_the_other_kind_is_refused(built, tmp_path, refused):
     kind, folder = built
-    (other,) = GRAPHS.keys() - {kind}
+    (other,) = {*GRAPHS} - {kind}
     line = refused("retrieve graph", **asked(other, tmp_path, folder / "q.arrow", folder / "index"))
-    assert line.startswith(f"{folder}/index/meta.json: found the fields ")
+    assert line.startswith(f"{folder}/index/meta.json: found an index of the files ")
 
 
 def test_bad_widths_and_an_index_that_its_library_cannot_read_are_refused(tmp_path, refused):

@@ -14,7 +14,7 @@ from jsonschema import Draft202012Validator
 
 from cort.experiment.checks import ConfigError, complete, load, read
 from cort.experiment.keys import Experiment
-from cort.retrieval.graphs import INDEXES
+from cort.retrieval.indexes import INDEXES
 from cort.runtime.keys import choices_of, keys_of
 from scripts.json_schema import schema_of
 from tests.support import coverage

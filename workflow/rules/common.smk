@@ -32,7 +32,7 @@ from cort.experiment.checks import ConfigError, complete, read
 from cort.experiment.downloads import file_pattern, resolve
 from cort.experiment.experiment import Experiment
 from cort.experiment.splits import labelled_twice
-from cort.retrieval.graphs import GRAPHS, INDEXES, TOKEN_INDEXES
+from cort.retrieval.indexes import GRAPHS, INDEXES
 from cort.settings import paths
 from cort.settings.config import any_of, is_copied
 from cort.runtime.cli import CONSOLE
@@ -171,9 +171,9 @@ def guarded(files):
     return protected(files) if config["protect"] else files
 
 
-def graph_files(kind):
-    """Files of a graph index: its description, its ids, and those of the library."""
-    return multiext(paths.GRAPH.replace("{index}", kind), "meta.json", "ids.arrow", *GRAPHS[kind].files)
+def index_files(kind):
+    """Files of an approximate index: its description, and what it consists of."""
+    return multiext(paths.GRAPH.replace("{index}", kind), "meta.json", *INDEXES[kind].files)
 
 
 def table(name):

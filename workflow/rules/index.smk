@@ -103,7 +103,7 @@ rule onng:
     input:
         passages=shards(paths.VECTORS),
     output:
-        graph_files("onng"),
+        index_files("onng"),
     threads: 8
     resources:
         checkpoint_seconds=600,
@@ -125,7 +125,7 @@ rule hnsw:
     input:
         passages=shards(paths.VECTORS),
     output:
-        graph_files("hnsw"),
+        index_files("hnsw"),
     resources:
         mem_mb=growing(2000, per_mb=4),
         runtime=growing(1440),
@@ -142,7 +142,7 @@ rule ivfpq:
     input:
         passages=of(inputs.vectors_of_index),
     output:
-        multiext(paths.GRAPH.replace("{index}", "ivfpq"), "meta.json", *TOKEN_INDEXES["ivfpq"].files),
+        index_files("ivfpq"),
     threads: 8
     resources:
         mem_mb=growing(4000, per_mb=0.5),
@@ -191,7 +191,7 @@ rule audit_ivfpq:
     output:
         paths.AUDIT,
     wildcard_constraints:
-        index="|".join(TOKEN_INDEXES),
+        index="ivfpq",
     # The measured search has one thread; the others keep other jobs from disturbing it.
     threads: 8
     resources:

@@ -18,13 +18,12 @@ from cort.formats.artifacts import write_artifact
 from cort.formats.cleaning import FORMS
 from cort.formats.records import Ranking
 from cort.formats.runs import read_run, write_run
-from cort.formats.shards import Tokens, open_shards, write_shard
+from cort.formats.shards import Tokens, write_shard
 from cort.models import precision
 from cort.models.layout import model_fingerprint
-from cort.online.neural import ExactSearch, Model, QueryEncoder, Reranker, TokenEncoder, Tokenizer
+from cort.online.neural import Model, QueryEncoder, Reranker, TokenEncoder, Tokenizer
 from cort.online.passages import Passages
 from cort.online.searcher import open_searcher
-from cort.retrieval.exact import ExactIndex, retrieve
 from cort.retrieval.tuning import Point, TunedWeights
 from cort.runtime.checksums import record_of
 from cort.runtime.errors import InputError
@@ -33,7 +32,6 @@ from cort.systems.timing import PARTS
 from cort.tokenize import token_batches
 from tests.support.common import TEXTS, command_line
 from tests.support.online import SYSTEMS, Parts, results_with, write_results
-from tests.support.vectors import names, shards
 
 # The settings of results.
 
@@ -150,21 +148,6 @@ def test_models_have_the_precision_of_their_vectors_or_that_of_this_machine(
     monkeypatch.setattr(precision, "measure", lambda device: "bf16")
     opened.append(Reranker(Model(late, "raw", "auto", (caches["passages"],)), cpu))
     assert [one.model.transformer.dtype for one in opened] == [torch.bfloat16] * 3
-
-
-def test_exact_search_gives_what_the_stage_gives_on_any_number_of_devices(tmp_path):
-    generator = np.random.default_rng(3)
-    passages, vectors = (generator.integers(-3, 4, (count, 8)).astype(np.float32) for count in (300, 5))  # many ties
-    ids = [f"d{n}" for n in generator.permutation(300)]
-    opened, queries = (
-        open_shards(shards(tmp_path, *given)) for given in (("p", ids, passages), ("q", names("q", 5), vectors))
-    )
-    mapped = ExactIndex(opened)
-    for devices, depth in ((1, 1), (1, 400), (3, 20)):
-        found = ExactSearch(opened, ["cpu"] * devices, 2).search(vectors, depth)
-        for ours, expected in zip(found, retrieve(mapped, queries, depth), strict=True):
-            assert ours.doc_ids == expected.doc_ids
-            assert ours.scores.tolist() == expected.scores.tolist()
 
 
 def test_passages_are_found_by_id_over_row_groups(tmp_path):

@@ -6,6 +6,7 @@ import torch
 
 from cort.formats.shards import STORAGE, open_shards
 from cort.retrieval import codes, exact, topk
+from cort.retrieval.rankings import batches_of, rank
 from cort.runtime.errors import InputError
 from tests.support.vectors import names, random_unit, shards
 
@@ -40,7 +41,7 @@ def check(folder, queries, passages, depths, *, ids=None, devices=("cpu",), thre
     for coded in first_passes(p):
         index = exact.ExactIndex(p, devices, threads, memory_mb, coded=coded)
         for depth in depths:
-            found = list(exact.retrieve(index, q, depth))
+            found = list(rank(index, batches_of(q), depth))
             assert [ranking.query_id for ranking in found] == query_ids
             for ranking in found:
                 doc_ids, scores = expected[ranking.query_id]
@@ -50,10 +51,10 @@ def check(folder, queries, passages, depths, *, ids=None, devices=("cpu",), thre
 
 def scores_at_once(monkeypatch, scores):
     """Hold so many scores at once, in either first pass."""
-    for name in ("products.SCORES_AT_ONCE", "products.IN_CACHE", "codes.IN_CACHE"):
-        monkeypatch.setattr(f"cort.retrieval.{name}", scores)
-    monkeypatch.setattr("cort.retrieval.codes.CODED_AT_ONCE", 7)
-    monkeypatch.setattr("cort.retrieval.codes.BLOCK", 96)  # in whole groups
+    monkeypatch.setitem(topk.SCORES_AT_ONCE, "cpu", scores)
+    monkeypatch.setattr(exact, "SINGLE_AT_ONCE", scores)
+    monkeypatch.setattr(codes, "CODED_AT_ONCE", 7)
+    monkeypatch.setattr(codes, "BLOCK", 90)
 
 
 @pytest.fixture
@@ -74,8 +75,7 @@ def test_equals_brute_force(tmp_path, generator, dimension):
 )
 def test_equals_brute_force_whatever_the_blocks(tmp_path, generator, monkeypatch, batch, scores, group, queries):
     scores_at_once(monkeypatch, scores)
-    for name in ("products", "codes"):
-        monkeypatch.setattr(f"cort.retrieval.{name}.GROUP", group)
+    monkeypatch.setattr(topk, "GROUP", group)
     monkeypatch.setattr(topk, "FEWEST", scores)
     monkeypatch.setattr(exact, "QUERIES_AT_ONCE", queries)
     check(tmp_path, random_unit(generator, 17, 16), random_unit(generator, 300, 16), (1, 20, 400), batch=batch)
@@ -87,18 +87,18 @@ def test_equals_brute_force_whatever_the_blocks(tmp_path, generator, monkeypatch
     [(1, 3, "fp16"), (40, 1, "fp32"), (64, 17, "fp16"), (300, 2, "fp32"), (1000, 17, "fp32")],
 )
 def test_equals_brute_force_with_vectors_in_memory(tmp_path, generator, monkeypatch, held, queries, storage):
-    monkeypatch.setattr("cort.retrieval.vectors.HELD_BLOCK", held)
+    monkeypatch.setattr(exact, "ROWS_OF_A_THREAD", held)
     scores_at_once(monkeypatch, 1_000)
     kind = STORAGE[storage].to_pandas_dtype()
     asked, passages = (random_unit(generator, rows, 16).astype(kind) for rows in (queries, 300))
     check(tmp_path, asked, passages, (1, 20, 400), memory_mb=1, storage=storage)
 
 
-@pytest.mark.parametrize(("devices", "threads"), [(1, 3), (2, 1), (9, 3)])
-def test_shards_devices_and_threads_change_no_byte(tmp_path, generator, devices, threads):
+@pytest.mark.parametrize(("devices", "threads", "memory_mb"), [(1, 3, 0), (2, 1, 1), (9, 3, 1)])
+def test_shards_devices_and_threads_change_no_byte(tmp_path, generator, devices, threads, memory_mb):
     ids = [str(number) for number in generator.permutation(300)]
     vectors = random_unit(generator, 9, 8), random_unit(generator, 300, 8)
-    many = {"devices": ["cpu"] * devices, "threads": threads}
+    many = {"devices": ["cpu"] * devices, "threads": threads, "memory_mb": memory_mb}
     check(tmp_path, *vectors, (30,), ids=ids, bounds=(100, 101), batch=40, **many)
 
 
@@ -130,7 +130,7 @@ def test_a_misleading_sample_costs_a_second_pass(tmp_path, generator, monkeypatc
     for coded in first_passes(p):
         looks = []
         monkeypatch.setattr(exact, "guess", lambda *given, looks=looks: looks.append(given[-1]) or topk.guess(*given))
-        [found] = exact.retrieve(exact.ExactIndex(p, coded=coded), q, 120)
+        [found] = rank(exact.ExactIndex(p, coded=coded), batches_of(q), 120)
         assert found.doc_ids == doc_ids
         assert np.array_equal(found.scores, scores)
         assert looks == [1, 4]

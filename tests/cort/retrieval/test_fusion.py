@@ -231,7 +231,7 @@ def test_queries_are_merged_as_each_would_be_alone(method, monkeypatch):
 def test_the_registries_are_read_without_slow_libraries():
     """The workflow does so whenever it starts."""
     program = (
-        "import sys; import cort.retrieval.fusion, cort.retrieval.graphs\n"
+        "import sys; import cort.retrieval.fusion, cort.retrieval.indexes\n"
         "print([name for name in ('numpy', 'pyarrow', 'torch', 'ngtpy', 'hnswlib') if name in sys.modules])"
     )
     found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT)

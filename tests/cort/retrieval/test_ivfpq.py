@@ -1,12 +1,13 @@
 import re
 import sys
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
 import pytest
 
 from cort import index as stage
-from cort.formats.shards import TokenShard, open_token_shards
+from cort.formats.shards import TokenShard
 from cort.retrieval import ivfpq
 from cort.retrieval.exact import ExactIndex, StoredVectors
 from cort.retrieval.max_similarity import QueryVectors, TokenIndex
@@ -62,11 +63,11 @@ def build(paths, output, **changes):
 
 def opened(paths, folder):
     """An index, and exact search in the same passages."""
-    own = ivfpq.open_vectors(paths)
+    own = ivfpq.open_vectors(paths).passages
     if isinstance(own[0], TokenShard):
         exact = TokenIndex(own, own[0].origin.similarity)
-        return ivfpq.open_ivfpq(folder, own, exact), exact
-    return ivfpq.open_ivfpq(folder, own, StoredVectors(own)), ExactIndex(own)
+        return ivfpq.open_ivfpq(folder, exact, 10**6), exact
+    return ivfpq.open_ivfpq(folder, StoredVectors(own), 10**6), ExactIndex(own)
 
 
 def as_bytes(results):
@@ -86,11 +87,11 @@ def test_all_lists_and_all_vectors_are_exact_search_to_the_last_bit(tmp_path, ki
         # Among them are shards without passages, and equal vectors.
         paths, queries = encoded(tmp_path / "p", 601, (0, 200, 200), storage=kind, doubled=100), QUERIES
     index, exact = opened(paths, build(paths, tmp_path / "index"))
-    search = ivfpq.IvfPqSearch(index, 20, index.meta.tokens)
+    search = ivfpq.IvfPqSearch(index, 20)
     for depth in (1, 30, 1000):
         expected = as_bytes(exact.search(queries, depth))
         assert as_bytes(search.search(queries, depth)) == expected
-        assert as_bytes(ivfpq.IvfPqSearch(index, 99, 10**6, threads=3).search(queries, depth)) == expected
+        assert as_bytes(ivfpq.IvfPqSearch(index, 99, threads=3).search(queries, depth)) == expected
     places = exact.search(queries, 5)[0][1]
     assert search.ids(places) == exact.ids(places)
 
@@ -108,7 +109,7 @@ def test_results_have_exact_scores_and_more_probes_find_more(tmp_path, kind, lis
     recalls = []
     for probes in (1, 4, lists):
         shares = []
-        found = ivfpq.IvfPqSearch(index, probes, 200).search(queries, 10)
+        found = ivfpq.IvfPqSearch(replace(index, candidates=200), probes).search(queries, 10)
         for (scores, places), known in zip(found, scores_of, strict=True):
             assert scores.tolist() == [known[place] for place in places.tolist()]
             assert scores.tolist() == sorted(scores.tolist(), reverse=True)
@@ -133,7 +134,7 @@ def test_candidates_are_the_passages_of_the_nearest_vectors(tmp_path):
     query = QueryVectors(words[:1].astype(np.float32), np.ones(1, np.float32))
     own = [number for number, one in enumerate(passages) if (one == words[0].astype(np.float16)).all(1).any()]
     wanted = sum(int((one == words[0].astype(np.float16)).all(1).sum()) for one in passages)
-    scores, places = index.search(query, 1, wanted, 100)
+    scores, places = replace(index, candidates=wanted).search(query, 1, 100)
     assert sorted(index.passages.ids(places)) == sorted(f"d{number * 37 % 300}" for number in own)
     assert scores == pytest.approx(1, abs=1e-3)
 
@@ -149,28 +150,29 @@ def test_an_index_depends_neither_on_shards_and_blocks_nor_on_threads(tmp_path, 
     assert bytes_of(build(paths, tmp_path / "other", seed=43)) not in found
 
 
-def test_sample_chunks_and_fingerprint_follow_the_tokens(tmp_path):
+def test_sample_chunks_and_fingerprint_follow_the_tokens(tmp_path, monkeypatch):
     passages, _ = make(np.random.default_rng(7))
     tokens = np.concatenate(passages).astype(np.float32)
     rows = np.repeat(np.arange(COUNT), [len(one) for one in passages])
-    shards = open_token_shards(write(tmp_path / "p", passages, bounds=(13, 200), batch=9))
-    parts = list(ivfpq.chunks(shards, 100))
+    vectors = ivfpq.open_vectors(write(tmp_path / "p", passages, bounds=(13, 200), batch=9))
+    monkeypatch.setattr(ivfpq, "ADDED_AT_ONCE", 100)
+    parts = list(ivfpq.chunks(vectors))
     assert {len(one) for one, _ in parts[:-1]} == {100}
     assert np.array_equal(np.concatenate([one for one, _ in parts]), tokens)
     assert np.array_equal(np.concatenate([one for _, one in parts]), rows)
-    assert np.array_equal(ivfpq.draw(shards, len(tokens), 1), tokens)
+    assert np.array_equal(ivfpq.draw(vectors, len(tokens), 1), tokens)
     # One of each tenth.
-    drawn = ivfpq.draw(shards, 10, 1)
+    drawn = ivfpq.draw(vectors, 10, 1)
     places = [int(np.flatnonzero((tokens == one).all(1))[0]) for one in drawn]
     assert [place * 10 // len(tokens) for place in places] == list(range(10))
-    assert not np.array_equal(drawn, ivfpq.draw(shards, 10, 2))
-    known = ivfpq.fingerprint_of(open_token_shards(write(tmp_path / "again", passages)))
-    assert known == ivfpq.fingerprint_of(shards)
+    assert not np.array_equal(drawn, ivfpq.draw(vectors, 10, 2))
+    known = ivfpq.fingerprint_of(ivfpq.open_vectors(write(tmp_path / "again", passages)))
+    assert known == ivfpq.fingerprint_of(vectors)
     changed = [*passages[:-1], np.concatenate([passages[-1], passages[0], tokens[:1].astype(np.float16)])]
-    assert known != ivfpq.fingerprint_of(open_token_shards(write(tmp_path / "longer", changed)))
-    assert known != ivfpq.fingerprint_of(open_token_shards(write(tmp_path / "named", passages, prefix="e")))
+    assert known != ivfpq.fingerprint_of(ivfpq.open_vectors(write(tmp_path / "longer", changed)))
+    assert known != ivfpq.fingerprint_of(ivfpq.open_vectors(write(tmp_path / "named", passages, prefix="e")))
     first = [np.flip(passages[0]) if len(passages[0]) else tokens[:1].astype(np.float16), *passages[1:]]
-    assert known != ivfpq.fingerprint_of(open_token_shards(write(tmp_path / "first", first)))
+    assert known != ivfpq.fingerprint_of(ivfpq.open_vectors(write(tmp_path / "first", first)))
 
 
 @pytest.mark.parametrize(

@@ -115,7 +115,8 @@ def test_results_do_not_depend_on_shards_blocks_or_other_queries(tmp_path, gener
         assert results(TokenIndex(write(tmp_path, passages, ids, bounds, 9), kind), queries) == expected
     for products, tokens, candidates in ((1, 1, 1), (50, 6, 7), (1 << 20, 512, 256)):
         monkeypatch.setitem(max_similarity.PRODUCTS_AT_ONCE, "cpu", products)
-        monkeypatch.setattr(max_similarity, "TOKENS_AT_ONCE", tokens)
+        monkeypatch.setitem(max_similarity.TOKENS_AT_ONCE, "cpu", tokens)
+        monkeypatch.setattr(max_similarity, "PASSAGES_AT_ONCE", candidates)
         monkeypatch.setattr(max_similarity, "CANDIDATES_AT_ONCE", candidates)
         index = TokenIndex(write(tmp_path, passages, ids, batch=13), kind)
         assert results(index, queries) == expected
@@ -127,7 +128,7 @@ def test_only_what_may_be_among_the_best_is_scored_again(tmp_path, generator, mo
     index = TokenIndex(write(tmp_path, passages, names(400)), "cosine")
     seen = []
     score = ExactScores.scores
-    monkeypatch.setattr(ExactScores, "scores", lambda self, some: seen.append(len(some)) or score(self, some))
+    monkeypatch.setattr(ExactScores, "scores", lambda *given: seen.append(len(given[-1])) or score(*given))
     index.search(queries, 20)
     assert sum(seen) < 3 * 30
 

@@ -1,0 +1,81 @@
+"""Kinds of approximate index: the files of each, and the width of its searches.
+
+The workflow imports this module, too, so it imports no library of indexes or vectors.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from cort.runtime.errors import input_error
+from cort.settings.systems import HnswSearch, IvfPqSearch, OnngSearch
+
+#: how to install the library for IVF-PQ
+INSTALL_FAISS = "`pip install faiss-cpu==1.15.1`"
+META_FILE, IDS_FILE = "meta.json", "ids.arrow"
+FIX = "delete the index and build it again"
+# Recall of exact search that an audit's choice must reach, by default.
+RECALL = 0.99
+
+
+@dataclass(frozen=True)
+class IndexKind:
+    """A kind of approximate index.
+
+    :ivar files: in the folder of an index, beside meta.json.
+    :ivar parameter: name of the width of a search.
+    :ivar default: width of a search if none is given; an integer if all are, from 1, or else all are above -1.
+    :ivar counts: whether the width is the number of results that a search keeps, and so at least the depth.
+    """
+
+    files: tuple[str, ...]
+    parameter: str
+    default: float
+    counts: bool = False
+
+    @property
+    def audited(self) -> str:
+        """Key for the widths under `audit` in the config."""
+        return f"{self.parameter.removesuffix('s')}s"
+
+    def allows(self, width: float, depth: int) -> bool:
+        """Whether a search of this width can find `depth` results."""
+        return width >= depth or not self.counts
+
+    def check(self, option: str, widths: Sequence[float], depth: int) -> list[float]:
+        """Return the widths given by `option`, as numbers of their type.
+
+        :raises InputError: for the first invalid width, or a depth that none of them allows.
+        """
+        whole = isinstance(self.default, int)
+        expected = "an integer from 1" if whole else "a number above -1"
+        for width in widths:
+            if not (float(width).is_integer() and width >= 1 if whole else -1 < width < float("inf")):
+                raise input_error(option, f"{self.parameter} {width:g}", expected, "fix the value")
+        if not self.allows(max(widths), depth):
+            found = f"{self.parameter} {max(widths):g}" + " at most" * (len(widths) > 1)
+            raise input_error(option, found, f"{depth} (the depth) or more", "raise it or lower the depth")
+        return [int(width) if whole else width for width in widths]
+
+
+INDEXES: Mapping[str, IndexKind] = {
+    "onng": IndexKind(("grp", "obj", "prf", "robj", "tre", IDS_FILE), "epsilon", float(OnngSearch.epsilon)),
+    "hnsw": IndexKind(("graph.hnsw", IDS_FILE), "ef", int(HnswSearch.ef), counts=True),
+    "ivfpq": IndexKind(("lists.faiss",), "probes", int(IvfPqSearch.probes)),
+}
+#: the kinds for the vectors of an encoder alone
+GRAPHS = ("onng", "hnsw")
+
+
+def check_files(folder: Path, kind: str, sizes: Mapping[str, int]) -> None:
+    """Compare the files of an index with the sizes that its meta.json records.
+
+    :raises InputError: if the index is of another kind, or a file is missing or has another size.
+    """
+    if sizes.keys() != {*INDEXES[kind].files}:
+        found, expected = f"an index of the files {', '.join(sizes)}", f"{', '.join(INDEXES[kind].files)} of `{kind}`"
+        raise input_error(folder / META_FILE, found, expected, FIX)
+    for name, size in sizes.items():
+        found = f"{(folder / name).stat().st_size} bytes" if (folder / name).exists() else "no such file"
+        if found != f"{size} bytes":
+            raise input_error(folder / name, found, f"{size} bytes", FIX)

@@ -1,0 +1,81 @@
+"""What all searches of vectors have in common: they rank rows, and the doc_ids of passages, by row, break ties."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from cort.formats.ids import alphabetic_codes, joined
+from cort.formats.records import Ranking
+from cort.formats.shards import Shard, from_batch
+from cort.runtime.errors import input_error
+
+Vectors = npt.NDArray[np.float32]
+Rows = npt.NDArray[np.int64]
+#: scores and rows of the passages that a query finds, by (-score, doc_id)
+Results: TypeAlias = tuple[npt.NDArray[np.floating], Rows]
+
+# Queries of a run that are searched for at once: exact search reads all passages once for them.
+QUERIES_AT_ONCE = 512
+
+
+class DocIds:
+    """The doc_ids of all passages by row."""
+
+    def __init__(self, ids: pa.ChunkedArray) -> None:
+        self._ids = joined(ids)
+
+    def __len__(self) -> int:
+        return len(self._ids)
+
+    def of(self, rows: Rows) -> list[str]:
+        """Look up doc_ids."""
+        doc_ids: list[str] = self._ids.take(pa.array(rows)).to_pylist()
+        return doc_ids
+
+    def best(self, scores: npt.NDArray[np.floating], rows: Rows, depth: int) -> Results:
+        """Order the passages in these rows by (-score, doc_id); return the top `depth` scores and rows."""
+        # Adding 0 turns -0 into 0, which is equal but has different bytes.
+        scores = scores + np.float32(0)
+        if len(scores) > depth > 0:
+            least = np.partition(scores, len(scores) - depth)[len(scores) - depth]
+            rows, scores = rows[scores >= least], scores[scores >= least]
+        order = np.argsort(-scores, kind="stable")
+        rows, scores = rows[order], scores[order]
+        equal = np.concatenate([[False], scores[1:] == scores[:-1], [False]])
+        tied = np.flatnonzero(equal[1:] | equal[:-1])
+        if len(tied):
+            by = np.lexsort((alphabetic_codes(self._ids.take(pa.array(rows[tied]))), -scores[tied]))
+            rows[tied] = rows[tied[by]]
+        return scores[:depth], rows[:depth]
+
+
+class Index(Protocol):
+    """All passages, searched exactly or by an approximate index of a given width."""
+
+    def ids(self, rows: Rows) -> list[str]:
+        """Look up doc_ids by row."""
+
+    def search(self, queries: Any, depth: int) -> list[Results]:
+        """Rank passages; return the top `depth` of each query."""
+
+
+def batches_of(queries: Sequence[Shard], at_once: int = QUERIES_AT_ONCE) -> Iterator[tuple[list[str], Vectors]]:
+    """Yield ids and vectors of at most so many queries at once.
+
+    :raises InputError: for NaN or infinite values.
+    """
+    for shard in queries:
+        for ids, vectors in map(from_batch, shard.table.to_batches(at_once)):
+            if not np.isfinite(vectors).all():
+                raise input_error(shard.path, "a vector with NaN or infinite values", "finite values", "encode again")
+            yield ids.to_pylist(), np.asarray(vectors, dtype=np.float32)
+
+
+def rank(index: Index, batches: Iterable[tuple[Sequence[str], Any]], depth: int) -> Iterator[Ranking]:
+    """Rank passages for the queries of all batches, ids and vectors; yield the top `depth` of each, in order."""
+    for query_ids, queries in batches:
+        for query_id, (scores, rows) in zip(query_ids, index.search(queries, depth), strict=True):
+            yield Ranking(query_id, index.ids(rows), scores)
