@@ -167,6 +167,7 @@ def encode_vectors(options: VectorOptions) -> None:
     def write(batches: Iterator[pa.RecordBatch], count: int, precision: str) -> None:
         blocks = count_zeros(options.tokens, map(shards.from_batch, batches))
         made: dict[str, Any] = {"model": model, "dimension": dimension, "count": count, "storage": options.storage}
+        made["longest"] = 1 + 2 * TOLERANCE if encoder.unit_length else None
         shards.write_shard(options.output, blocks, **made, precision=precision)
 
     compute = partial(encode_block, encoder=encoder, texts=texts, storage=options.storage)

@@ -201,12 +201,15 @@ def write_shard(
     count: int,
     storage: str = "fp32",
     precision: str = "fp32",
+    longest: float | None = None,
 ) -> None:
     """Write blocks of ids and vectors, (rows, dimension), atomically, with fingerprint and precision of the `model`.
 
     :param count: total number of rows.
+    :param longest: no vector is longer; None if this is not known.
     """
-    metadata = {"model": model, "count": str(count), "dimension": str(dimension), "storage": storage, KEY: precision}
+    made = {"model": model, "count": count, "dimension": dimension, "storage": storage, "longest": longest}
+    metadata = _texts(made) | {KEY: precision}
     batches = (vector_batch(ids, vectors, storage) for ids, vectors in blocks)
     _write(path, VECTORS, metadata, (batch.columns for batch in batches))
 

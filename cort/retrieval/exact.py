@@ -102,7 +102,7 @@ class ExactIndex(StoredVectors):
             self._shares = [Codes(self.vectors, self.vectors.source)]
         else:
             self._shares = [
-                Products(self._stored, rows, device, self._map, self.vectors.source)
+                Products(self._stored, rows, device, self._map, self.vectors)
                 for rows, device in zip(itertools.starmap(range, itertools.pairwise(bounds)), devices, strict=True)
                 if rows
             ]
@@ -139,11 +139,11 @@ class Products:
     On a GPU, the vectors are moved there if they take at most half of its free memory.
 
     :param each: runs a function in several threads.
-    :param source: of the vectors, in messages.
+    :param passages: the vectors in their files.
     """
 
-    def __init__(self, vectors: StackedVectors, rows: range, device: str, each: Map, source: str) -> None:
-        self._vectors, self._rows, self._device, self._map, self._source = vectors, rows, device, each, source
+    def __init__(self, vectors: StackedVectors, rows: range, device: str, each: Map, passages: PassageVectors) -> None:
+        self._vectors, self._rows, self._device, self._map, self._passages = vectors, rows, device, each, passages
         self.count = len(rows)
         self._held: Tensor | None = None
         if device != "cpu" and 2 * 4 * self.count * vectors.dimension <= torch.cuda.mem_get_info(device)[0]:
@@ -168,7 +168,10 @@ class Products:
 
     @cached_property
     def _longest(self) -> float:
-        return max(float(vector_norms(piece, self._source).max()) for _, piece in self._pieces(0, self.count))
+        if self._passages.longest is not None:
+            return self._passages.longest
+        source, pieces = self._passages.source, self._pieces(0, self.count)
+        return max(float(vector_norms(piece, source).max()) for _, piece in pieces)
 
     def ask(self, queries: Tensor) -> FirstPass:
         """Multiply queries, (queries, e), with a sample of the passages; the result can multiply them with all."""

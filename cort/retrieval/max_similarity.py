@@ -161,8 +161,13 @@ class TokenIndex:
     def _scores(self, batch: _Batch, rows: Rows) -> Tensor:
         """Score the passages in these rows in single precision; shape (rows, queries)."""
         scores = torch.empty(len(rows), batch.count, device=batch.lowest.device)
-        for start, end in cut(self.vectors.counts(rows), PRODUCTS_AT_ONCE[scores.device.type] // batch.most):
-            batch.score(*self.vectors.ragged(rows[start:end]), scores[start:end])
+        counts = self.vectors.counts(rows)
+        order = np.argsort(counts, kind="stable")
+        # Passages with equal numbers of tokens, whose products are held at once.
+        parts = np.cumsum(counts[order]) // max(PRODUCTS_AT_ONCE[scores.device.type] // batch.most, 1)
+        for some in np.split(order, np.flatnonzero(np.diff(counts[order]) | np.diff(parts)) + 1):
+            vectors, _ = self.vectors.ragged(rows[some])
+            scores[torch.from_numpy(some).to(scores.device)] = batch.scores(vectors, len(some))
         return scores
 
     def _rank(self, query: QueryVectors, rows: Rows, depth: int) -> Results:
@@ -191,7 +196,8 @@ class _Batch:
         self.lowest = self._tensor(LOWEST[similarity] * np.array([query.weights.sum() for query in queries]))
         # Queries whose tokens are multiplied at once: a slice, vectors (e, tokens), and weights (tokens, queries).
         self._parts: list[tuple[slice, Tensor, Tensor]] = []
-        for start, end in cut(sizes, TOKENS_AT_ONCE[device.partition(":")[0]]):
+        parts = np.cumsum(sizes) // TOKENS_AT_ONCE[device.partition(":")[0]]
+        for start, end in itertools.pairwise([0, *(np.flatnonzero(np.diff(parts)) + 1).tolist(), self.count]):
             part = queries[start:end]
             vectors = torch.from_numpy(np.concatenate([query.vectors for query in part])).to(device)
             weights = torch.block_diag(*(torch.from_numpy(query.weights)[:, None] for query in part))  # type: ignore[no-untyped-call]
@@ -199,17 +205,16 @@ class _Batch:
         #: tokens of queries that are multiplied at once, at most
         self.most = max(1, *(len(weights) for _, _, weights in self._parts))
 
-    def score(self, passages: Matrix, counts: Rows, scores: Tensor) -> None:
-        """Write the scores of passages to a tensor, (passages, queries).
-
-        :param passages: the vectors of their tokens, (tokens, dimension), of which each has so many.
-        """
-        vectors = torch.from_numpy(passages).to(scores.device).float()
-        lengths = torch.from_numpy(counts).to(scores.device)
+    def scores(self, vectors: Matrix, count: int) -> Tensor:
+        """Score `count` passages with equal numbers of tokens, whose vectors are (tokens, e): (count, queries)."""
+        if not len(vectors):
+            return self.lowest.expand(count, -1)
+        scores = torch.empty(count, self.count, device=self._device)
+        tensor = torch.from_numpy(vectors).to(self._device).float()
         for queries, tokens, weights in self._parts:
-            best = torch.segment_reduce(vectors @ tokens, "max", lengths=lengths, axis=0)  # (passages, query tokens)
+            best = (tensor @ tokens).view(count, -1, len(weights)).amax(1)  # (passages, tokens of queries)
             scores[:, queries] = best @ weights
-        scores[lengths == 0] = self.lowest
+        return scores
 
     def margins(self, longest: float) -> Tensor:
         """Twice the largest error of a score, as both sides of a comparison may err; shape (1, queries).
@@ -247,17 +252,9 @@ def extent_of(vectors: PassageVectors, device: str = "cpu") -> Extent:
     return Extent(longest, greatest)
 
 
-def cut(counts: npt.ArrayLike, size: int) -> Iterator[tuple[int, int]]:
-    """Divide consecutive groups of so many members into parts of about `size` members; yield the bounds of parts."""
-    ends = np.cumsum(counts)
-    edges = np.flatnonzero(np.diff(ends // max(size, 1))) + 1
-    return itertools.pairwise([0, *edges.tolist(), len(ends)])
-
-
-Encode = Callable[[Rows], TokenVectors]
-
-
-def encoded(encode: Encode, queries: Tokens, rows: Rows) -> Iterator[tuple[list[str], list[QueryVectors]]]:
+def encoded(
+    encode: Callable[[Rows], TokenVectors], queries: Tokens, rows: Rows
+) -> Iterator[tuple[list[str], list[QueryVectors]]]:
     """Encode the queries in these rows in batches; yield ids and vectors of each batch.
 
     :param encode: encodes the queries in some rows.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import TypeAlias
@@ -76,6 +77,12 @@ class PassageVectors(StackedVectors):
         #: names of the files, in messages
         self.source = ", ".join(str(shard.path) for shard in passages)
         super().__init__((vectors for shard in passages for _, vectors in shard.blocks()), passages[0].dimension)
+
+    @property
+    def longest(self) -> float | None:
+        """No vector is longer than this; None if the files do not say."""
+        lengths = [float(shard.metadata.get("longest", "inf")) for shard in self.passages]
+        return max(lengths) if max(lengths) < math.inf else None
 
     @cached_property
     def offsets(self) -> Rows:

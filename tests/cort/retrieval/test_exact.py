@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from cort.formats.shards import STORAGE, open_shards
+from cort.formats.shards import STORAGE, open_shards, write_shard
 from cort.retrieval import codes, exact, topk
 from cort.retrieval.rankings import batches_of, rank
 from cort.runtime.errors import InputError
@@ -100,6 +100,17 @@ def test_shards_devices_and_threads_change_no_byte(tmp_path, generator, devices,
     vectors = random_unit(generator, 9, 8), random_unit(generator, 300, 8)
     many = {"devices": ["cpu"] * devices, "threads": threads, "memory_mb": memory_mb}
     check(tmp_path, *vectors, (30,), ids=ids, bounds=(100, 101), batch=40, **many)
+
+
+def test_files_that_say_how_long_their_vectors_are_are_not_measured(tmp_path, generator, monkeypatch):
+    vectors, path, rows = random_unit(generator, 300, 8), tmp_path / "p.arrow", []
+    write_shard(path, [(names("d", 300), vectors)], model="m", dimension=8, count=300, longest=1.002)
+    measure = topk.vector_norms
+    monkeypatch.setattr(exact, "vector_norms", lambda *given: rows.append(len(given[0])) or measure(*given))
+    [(scores, found)] = exact.ExactIndex(open_shards([path]), coded=False).search(vectors[:1], 20)
+    assert rows == [1]
+    assert found[0] == 0
+    assert scores == pytest.approx(np.sort(vectors @ vectors[0])[::-1][:20])
 
 
 @pytest.mark.parametrize("scores", [90, 1 << 24])
