@@ -87,6 +87,8 @@ class Reduction:
         kept = reduced.astype(np.float16) if storage == "fp16" else reduced
         batches = [vector_batch(own, kept[ends[at] : ends[at + 1]], storage) for at, own in enumerate(ids)]
         metadata = {**passages[0].metadata, "dimension": str(self._dimension), "storage": storage}
+        # Rounding may lengthen vectors.
+        metadata.pop("longest", None)
         return Shard(passages[0].path, pa.Table.from_batches(batches), metadata)
 
 

@@ -2,8 +2,9 @@ import numpy as np
 import pytest
 
 from cort.formats.runs import read_run
-from cort.formats.shards import all_vectors, open_shards
+from cort.formats.shards import all_vectors, open_shards, write_shard
 from cort.retrieval.reduction import Reduction
+from cort.retrieval.vectors import PassageVectors
 from tests.support.vectors import names, random_unit, shards
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -70,6 +71,14 @@ def test_bytes_are_within_half_a_step_and_keep_the_ends(reduced, generator):
     assert all(len(np.unique(column)) <= 256 for column in passages.T)
     np.testing.assert_allclose([passages.min(0), passages.max(0)], [vectors.min(0), vectors.max(0)], atol=1e-7)
     assert np.array_equal(reduction.of_queries(vectors), vectors)
+
+
+def test_rounded_vectors_may_be_longer_than_the_stored_ones(tmp_path, generator):
+    made = {"model": "m", "dimension": 2, "count": 90, "longest": 1.002}
+    write_shard(tmp_path / "p.arrow", [(names("d", 90), random_unit(generator, 90, 2))], **made)
+    stored = open_shards([tmp_path / "p.arrow"])
+    assert PassageVectors(stored).longest == 1.002
+    assert PassageVectors(Reduction(stored, None, "int8").shards).longest is None
 
 
 @pytest.mark.parametrize("settings", [(5,), (5, "int8"), (None, "int8", True), (5, "fp16", True)])
