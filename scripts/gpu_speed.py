@@ -70,27 +70,37 @@ def models(where: torch.device, folder: Path, peaks: Mapping[str, float]) -> Ite
         queries, passages = (Tokens(place / f"{some}.arrow") for some in ("queries", "passages"))
         rows = [queries.rows_of(triples["query_id"], place)]
         rows += [passages.rows_of(triples[column], place) for column in ("positive", "negative")]
-        encoder = new_encoder(place / "lm", EncoderSettings(), 1).eval()
-        reranker = new_cross_encoder(place / "lm", PairSettings(), 1).eval()
-        operations, pairs = partial(operations_of, encoder.transformer.config), reranker.pairs(queries, passages)
+        encoder = new_encoder(place / "lm", EncoderSettings(), 1)
+        operations = partial(operations_of, encoder.transformer.config)
         texts, block = texts_of(passages, encoder, "passage"), np.arange(count)
         of_triples = operations(texts_of(queries, encoder, "query").lengths(rows[0]))
         of_triples += operations(texts.lengths(np.concatenate(rows[1:])))
+        pairs = training.pairs_of(triples)
+        scored = new_cross_encoder(place / "lm", PairSettings(), 1).pairs(queries, passages)
+        places = queries.rows_of(pairs["query_id"], place), passages.rows_of(pairs["doc_id"], place)
+        of_pairs = operations(scored.lengths(*places))
         for precision, peak in peaks.items():
             repbert = usual | REPBERT | dict.fromkeys(("qrels", "validation_qrels"), place / "qrels.parquet")
             for kind, options in (("", usual), (" in RepBERT's batches", repbert)):
                 how = {**options, "precision": precision}
                 speed = training.train(place, triples, ("-m", "cort.train"), how)
                 yield f"train {name}{kind}, {precision}", speed, "triples/s", 3 * of_triples / count * speed / peak
+            settings = {"precision": precision, "gradient_accumulation": accumulation}
+            speed = training.train(place, pairs, ("-m", "cort.train_reranker"), settings, "pairs")
+            share = 3 * of_pairs / len(pairs) * speed / peak
+            yield f"train {name} as a cross-encoder, {precision}", speed, "pairs/s", share
+            # A model is placed once.
+            encoder = new_encoder(place / "lm", EncoderSettings(), 1).eval()
             encoder.place(where, precision)
+            texts = texts_of(passages, encoder, "passage")
             seconds = median_of(encode_block, Job(where, precision, Counter(count, "texts")), block, encoder, texts)
             share = operations(texts.lengths(block)) / seconds / peak
             yield f"encode {name}, {precision}", count / seconds, "passages/s", share
+            reranker = new_cross_encoder(place / "lm", PairSettings(), 1).eval()
             reranker.place(where, precision)
             with torch.inference_mode():
-                seconds = median_of(pairs.score, reranker, rows[0], rows[1], where)
-            share = operations(pairs.lengths(rows[0], rows[1])) / seconds / peak
-            yield f"score {name}, {precision}", count / seconds, "pairs/s", share
+                seconds = median_of(scored.score, reranker, *places, where)
+            yield f"score {name}, {precision}", len(pairs) / seconds, "pairs/s", of_pairs / seconds / peak
 
 
 def measure(device: str, folder: Path) -> Iterator[tuple[str, float, str, float]]:

@@ -5,17 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from cort.formats.records import Integers
+from cort.formats.records import Integers, offsets_of
 from cort.formats.shards import Tokens
 from cort.models.layout import TASKS
 from cort.models.tokenizer import Template
 from cort.runtime.errors import input_error
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
 
 #: row numbers, and numbers of tokens by row
 Rows: TypeAlias = npt.NDArray[np.integer]
@@ -102,6 +106,32 @@ def consecutive(starts: Rows, counts: Lengths) -> Integers:
     """Concatenate the ranges that begin at `starts` and have `counts` numbers."""
     before: Integers = np.cumsum(counts) - counts
     return np.repeat(starts - before, counts) + np.arange(counts.sum())
+
+
+class Packing(NamedTuple):
+    """Places of the tokens in a padded batch, (tokens,); the first token of each sequence; the longest sequence."""
+
+    places: Tensor
+    starts: Tensor
+    longest: int
+
+    @classmethod
+    def of(cls, lengths: Lengths, width: int) -> Packing:
+        """Describe sequences of these lengths, which are padded on the right to a width."""
+        import torch
+
+        places = consecutive(width * np.arange(len(lengths)), lengths)
+        starts = offsets_of(lengths).astype(np.int32)
+        return cls(torch.from_numpy(places), torch.from_numpy(starts), int(lengths.max(initial=1)))
+
+    def on(self, device: torch.device) -> Packing:
+        """Copy to a device."""
+        return self._replace(places=sent(self.places, device), starts=sent(self.starts, device))
+
+
+def sent(tensor: Tensor, device: torch.device) -> Tensor:
+    """Copy to a device, from pinned memory and asynchronously, so that the next batch can be prepared meanwhile."""
+    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor
 
 
 @dataclass(frozen=True)

@@ -16,36 +16,21 @@ from cort.runtime.checksums import checksum
 # As in `cort.settings.paths`, which imports what does not belong to the program of a training.
 CARD = "README.md"
 PACKAGES = ("torch", "transformers", "sentence-transformers")
-# Class of sentence-transformers -> task and tags on the hub, and how to use it there.
+# Class of sentence-transformers -> task and tags on the hub.
 USES = {
-    "SentenceTransformer": (
-        "sentence-similarity",
-        ["sentence-transformers", "feature-extraction", "dense"],
-        'queries = model.encode_query(["what is a dense ranker"])\n'
-        'passages = model.encode_document(["A dense ranker compares vectors.", "Bread is baked."])\n'
-        "print(model.similarity(queries, passages))",
-    ),
-    "CrossEncoder": (
-        "text-ranking",
-        ["sentence-transformers", "cross-encoder", "reranker"],
-        'query = "what is a dense ranker"\n'
-        'print(model.predict([(query, "A dense ranker compares vectors."), (query, "Bread is baked.")]))',
-    ),
-    "SparseEncoder": (
-        "feature-extraction",
-        ["sentence-transformers", "sparse-encoder", "sparse", "splade"],
-        'queries = model.encode_query(["what is a sparse encoder"])\n'
-        'passages = model.encode_document(["A sparse encoder weighs tokens.", "Bread is baked."])\n'
-        "print(model.similarity(queries, passages))",
-    ),
-    "MultiVectorEncoder": (
-        "sentence-similarity",
-        ["sentence-transformers", "multi-vector", "ColBERT"],
-        'queries = model.encode_query(["what is a dense ranker"])\n'
-        'passages = model.encode_document(["A dense ranker compares vectors.", "Bread is baked."])\n'
-        "print(model.similarity(queries, passages))",
-    ),
+    "SentenceTransformer": ("sentence-similarity", ["sentence-transformers", "feature-extraction", "dense"]),
+    "CrossEncoder": ("text-ranking", ["sentence-transformers", "cross-encoder", "reranker"]),
+    "SparseEncoder": ("feature-extraction", ["sentence-transformers", "sparse-encoder", "sparse", "splade"]),
+    "MultiVectorEncoder": ("sentence-similarity", ["sentence-transformers", "multi-vector", "ColBERT"]),
 }
+# How encoders, and cross-encoders, are used.
+ENCODE = """\
+queries = model.encode_query(["what is a dense ranker"])
+passages = model.encode_document(["A dense ranker compares vectors.", "Bread is baked."])
+print(model.similarity(queries, passages))"""
+PREDICT = """\
+query = "what is a dense ranker"
+print(model.predict([(query, "A dense ranker compares vectors."), (query, "Bread is baked.")]))"""
 
 
 def write_card(
@@ -57,7 +42,7 @@ def write_card(
     """
     lines = ["---"]
     if kind:
-        task, tags, code = USES[kind]
+        (task, tags), code = USES[kind], PREDICT if kind == "CrossEncoder" else ENCODE
         lines += ["library_name: sentence-transformers", f"pipeline_tag: {task}", "tags:"]
         lines += [f"- {tag}" for tag in [*tags, "cort"]]
         use = ["```python", f"from sentence_transformers import {kind}", "", f'model = {kind}("{name}")', code, "```"]

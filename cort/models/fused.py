@@ -17,8 +17,8 @@ from torch.nn import functional
 BERT_LIKE = ("albert", "bert", "electra", "roberta", "xlm-roberta")
 # Names of a linear layer and its activation in a module.
 PAIRS = (("dense", "intermediate_act_fn"), ("ffn", "activation"))
-# Rows for which oneDNN lays weights out, and the largest error of sums of so many numbers of about 1.
-ROWS, SIZE, TOLERANCE = 1_024, 256, 1e-3
+# Rows for which oneDNN lays weights out; numbers in a sum of about 1, and its largest error in units of the precision.
+ROWS, SIZE, TOLERANCE = 1_024, 256, 32
 
 
 class FusedLinear(nn.Module):
@@ -47,7 +47,9 @@ def fuse_activations(model: nn.Module) -> None:
 
 def fuse_linear_layers(transformer: Any) -> None:
     """Replace the linear layers of a BERT-like transformer on a CPU, which is only used for inference then."""
-    if transformer.config.model_type not in BERT_LIKE or transformer.device.type != "cpu" or not is_right():
+    if transformer.config.model_type not in BERT_LIKE or transformer.device.type != "cpu":
+        return
+    if not is_right(transformer.dtype):
         return
     with torch.no_grad():
         for module in list(transformer.modules()):
@@ -68,13 +70,16 @@ def _gelu(activation: object) -> tuple[str, str] | None:
 
 
 @cache
-def is_right() -> bool:
-    """Tell whether torch has these layers on this processor, and they compute what its own do."""
-    generator = torch.Generator().manual_seed(1)
-    layer, states = nn.Linear(SIZE, SIZE), torch.randn(8, SIZE, generator=generator)
-    layer.weight.data = torch.randn(SIZE, SIZE, generator=generator)
-    try:
-        found = FusedLinear(layer, ("gelu", "none"))(states)
-    except (RuntimeError, AttributeError, NotImplementedError):  # what it lacks
-        return False
-    return bool((found - functional.gelu(layer(states))).abs().max() <= TOLERANCE)
+def is_right(kind: torch.dtype) -> bool:
+    """Tell whether torch has these layers for numbers of a type on this processor, and they compute what its own do."""
+    generator, layer = torch.Generator().manual_seed(1), nn.Linear(SIZE, SIZE).to(kind)
+    weight, states = (torch.randn(rows, SIZE, generator=generator).to(kind) for rows in (SIZE, 8))
+    layer.weight.data, exact = weight / SIZE**0.5, nn.Linear(SIZE, SIZE).double()
+    exact.load_state_dict(layer.state_dict())
+    with torch.no_grad():
+        try:
+            found = FusedLinear(layer, ("gelu", "none"))(states)
+        except (RuntimeError, AttributeError):  # what it lacks
+            return False
+        error = (found - functional.gelu(exact(states.double()))).abs().max()
+    return bool(error <= TOLERANCE * torch.finfo(kind).eps)

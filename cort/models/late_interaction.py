@@ -122,7 +122,8 @@ class LateInteraction(TextModel):
             added = segments < 0
             # As in ColBERT, no token attends to the tokens that pad a query, but they take part in matching.
             attended = batch["attention_mask"] * (1 if self.expansion.attended else ~added)
-            batch = {**batch, "token_type_ids": segments.clamp(min=0), "attention_mask": attended}
+            # Only a mask can hide tokens.
+            batch = {**batch, "token_type_ids": segments.clamp(min=0), "attention_mask": attended, "packing": None}
             batch["query_expansion_positions"] = added
         features = self.run(batch)
         vectors = single(features.get("token_vectors", features["token_embeddings"]))  # (batch, length, dimension)

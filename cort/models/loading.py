@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 import typing
 from collections.abc import Collection, Iterable, Mapping
@@ -12,8 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from cort.formats.artifacts import Node, read_json
-from cort.models.layout import LONGEST, Settings
+from cort.formats.artifacts import read_json
+from cort.models.layout import Settings
 from cort.models.settings import FIX, PairSettings
 from cort.runtime.errors import COMPLAINT_LENGTH, InputError, input_error, reason_of, shorten
 from cort.runtime.imports import uncollected
@@ -193,21 +192,5 @@ def _other_shape(source: str | Path, name: str, found: Iterable[int], wanted: It
 
 
 def read_settings(folder: str | Path) -> PairSettings:
-    """Read the settings of a re-ranker that sentence-transformers does not have."""
-    node = read_json(Path(folder) / PairSettings.FILE, FIX)
-    hints = typing.get_type_hints(PairSettings)
-    names = hints.keys() & {field.name for field in dataclasses.fields(PairSettings)}
-    if unknown := node.of(dict).keys() - names:
-        raise node.complain(f"the unknown setting {shorten(min(unknown))}")
-    written = {"query_length", "max_length", *node.of(dict)}
-    return PairSettings(**{name: _read(node[name], hints[name]) for name in written})
-
-
-def _read(node: Node, hint: Any) -> Any:
-    choices = typing.get_args(hint)
-    value = node.read(type(choices[0]) if choices else hint)
-    if choices and value not in choices:
-        raise node.complain(shorten(str(value)), f"one of {', '.join(map(str, choices))}")
-    if hint is int and not 1 <= value <= LONGEST:
-        raise node.complain(str(value), f"a number from 1 to {LONGEST:,}")
-    return value
+    """Read the settings of a re-ranker that sentence-transformers does not have, as this project wrote them."""
+    return PairSettings(**read_json(Path(folder) / PairSettings.FILE, FIX).of(dict))

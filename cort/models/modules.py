@@ -31,6 +31,7 @@ from cort.models.layout import (
     transformer_settings,
 )
 from cort.models.loading import check_transformer, without_flash
+from cort.models.packing import can_pack, pack
 from cort.models.precision import refuse_wrong
 from cort.models.settings import FIX
 from cort.models.tokenizer import Template, check_vocabulary, template_of
@@ -90,7 +91,7 @@ class TextModel(nn.Module):
     def __init__(self, model: Any, layers: Iterable[nn.Module] | None = None) -> None:
         super().__init__()
         self.layers = nn.ModuleList(model.children() if layers is None else layers)
-        self._saved = (model,)  # not registered: the layers are
+        self._saved, self._packs = (model,), False  # not registered: the layers are
         self.framings = {kind: framing_of(model, kind) for kind in TASKS}
         fuse_activations(self)
         for module in self.transformers():
@@ -116,6 +117,8 @@ class TextModel(nn.Module):
         :param batch: ``input_ids`` and the like, of shape (batch, length), and the ``task``.
         """
         features, task = dict(batch), batch.get("task")
+        if not self._packs:
+            features.pop("packing", None)
         if not self.framings[KINDS[task]].template.segments:
             del features["token_type_ids"]
         if "StaticEmbedding" in _names(route(self.saved, KINDS[task])):
@@ -138,6 +141,17 @@ class TextModel(nn.Module):
         self.to(device)
         for part in parts:
             fuse_linear_layers(part)
+        self.pack(device, precision)
+
+    def pack(self, device: torch.device, precision: str) -> None:
+        """Have the transformers read sequences without padding, where that gives the same results."""
+        readers = [
+            module.model for module in self.transformers() if getattr(module.model.config, "num_hidden_layers", 1)
+        ]
+        if readers and not self._packs and all(can_pack(reader, device, precision) for reader in readers):
+            self._packs = True
+            for reader in readers:
+                pack(reader)
 
     def transformers_without_heads(self) -> list[nn.Module]:
         """List the parts that may run in half precision."""

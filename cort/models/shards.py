@@ -8,10 +8,10 @@ blocks are kept until the shard is complete, and an interrupted shard resumes af
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -95,20 +95,18 @@ def compute_shard(
     shard: str,
     lengths: Lengths,
     size: int,
-    prepare: Callable[[Job], Callable[[Any], pa.RecordBatch]],
+    prepare: Callable[[Job], Callable[[tuple[int, int]], pa.RecordBatch]],
     write: Callable[[Iterator[pa.RecordBatch], int, str], None],
     decisive: Sequence[str],
     files: Sequence[str],
-    read: Callable[[Ranges], Iterable[tuple[int, Any]]] | None = None,
     items: str = "passages",
 ) -> str:
     """Compute the blocks of a shard except finished ones, and write all; returns a description of this for the log.
 
     :param lengths: tokens of each text, of all shards; a batch in the output has `size` texts.
-    :param prepare: moves the model to a device and returns the function that computes a block.
+    :param prepare: moves the model to a device and returns the function that computes a block, a range of rows.
     :param write: called with the batches, the number of texts in the shard, and the precision.
     :param decisive: options that the result depends on, besides the model, its precision and the `files`.
-    :param read: yields the first row and the input of each block; by default, the input is the block's range of rows.
     :param items: what the log calls the texts.
     """
     from cort.models.precision import forget, settle
@@ -121,7 +119,7 @@ def compute_shard(
         precision = settle(options.precision, device, options.checkpoints)
         values = {name: getattr(options, name) for name in decisive} | {"device": device.type, "precision": precision}
         finished = FinishedBlocks(options.checkpoints, partial(identity, stage, values, files, options.model))
-        blocks = read(ranges) if read else zip(numbers, ranges, strict=True)
+        blocks = zip(numbers, ranges, strict=True)
         with Counter(count, items) as counter:
             tables_of = tables.regroup(finished.each(blocks, prepare(Job(device, precision, counter)), counter), size)
             write((table.combine_chunks().to_batches()[0] for table in tables_of), count, precision)

@@ -17,7 +17,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from cort.models.batching import Sequences, by_length
+from cort.models.batching import Packing, Sequences, by_length, sent
 from cort.models.layout import model_fingerprint
 from cort.runtime.checksums import checksum
 from cort.runtime.errors import input_error
@@ -123,16 +123,13 @@ def forward_by_length(
     order: list[npt.NDArray[np.intp]] = []
     for members in by_length(sequences.lengths, token_budget or TOKEN_BUDGETS[device.type]):
         batch = sequences.batch(members)
-        batch |= {name: _send(value, device) for name, value in batch.items() if isinstance(value, Tensor)}
+        batch |= {name: sent(value, device) for name, value in batch.items() if isinstance(value, Tensor)}
+        if device.type == "cuda" and not sequences.template.left:
+            batch["packing"] = Packing.of(sequences.lengths[members], batch["input_ids"].shape[1]).on(device)
         parts.append(model(batch))  # (members, ...)
         order.append(members)
     inverse = np.argsort(np.concatenate(order), kind="stable")
-    return torch.cat(parts)[_send(torch.from_numpy(inverse), device)]
-
-
-def _send(tensor: Tensor, device: torch.device) -> Tensor:
-    """Copy to a device, from pinned memory and asynchronously, so that the next batch can be prepared meanwhile."""
-    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor
+    return torch.cat(parts)[sent(torch.from_numpy(inverse), device)]
 
 
 @contextmanager

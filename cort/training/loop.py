@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from cort.formats.artifacts import write_artifact
 from cort.models.card import write_card
 from cort.models.layout import model_fingerprint
+from cort.models.modules import TextModel
 from cort.models.transformer import identity
 from cort.runtime.errors import InputError, input_error
 from cort.runtime.files import atomic_folder
@@ -168,9 +169,11 @@ class _Loop:
         self.accelerator = make_accelerator(settings.precision)
         halve_transformers(task.model, self.accelerator)
         groups = parameter_groups(task.model, settings)
-        optimizer = torch.optim.AdamW(groups, lr=settings.learning_rate, eps=settings.adam_epsilon)
+        # On a GPU, one kernel updates all weights.
+        fused = self.accelerator.device.type == "cuda"
+        optimizer = torch.optim.AdamW(groups, lr=settings.learning_rate, eps=settings.adam_epsilon, fused=fused)
         if settings.compile:
-            task.model.compile(dynamic=True)
+            compile_layers(task.model)
         self.model, optimizer = self.accelerator.prepare(task.model, optimizer)
         kind = "constant_with_warmup" if settings.schedule == "constant" else settings.schedule
         schedule = get_scheduler(kind, optimizer, settings.warmup_updates, self.updates)
@@ -318,6 +321,17 @@ class _Loop:
         log.info("update %d of %d: validation loss %.5f%s", step, self.updates, loss, also)
         self.state.keep_if_best(-measure if by_measure else loss)
         return Validation(loss, measure if by_measure else None)
+
+
+def compile_layers(model: nn.Module) -> None:
+    """Compile a transformer's layers, which are alike, so that one is compiled; or all of a model without any."""
+    from torch._inductor import config
+
+    config.deterministic = True
+    transformers = model.transformers() if isinstance(model, TextModel) else []
+    lists = [part for one in transformers for part in one.modules() if isinstance(part, nn.ModuleList)]
+    for layer in [layer for layers in lists for layer in layers] or [model]:
+        layer.compile(dynamic=True)
 
 
 def parameter_groups(model: nn.Module, settings: TrainingSettings) -> list[dict[str, Any]]:

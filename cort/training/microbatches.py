@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from cort.models.batching import Lengths, Sequences, padded_tokens
+from cort.models.modules import TextModel
 from cort.models.precision import refuse_wrong
 from cort.models.transformer import PRECISIONS, forward_by_length, single
 from cort.training.settings import TrainingSettings
@@ -70,7 +71,10 @@ def halve_transformers(model: nn.Module, accelerator: Any) -> None:
     if accelerator.mixed_precision == "no":
         return
     refuse_wrong(accelerator.mixed_precision, accelerator.device)
-    for part in getattr(model, "transformers_without_heads", list)():
+    if not isinstance(model, TextModel):
+        return
+    model.pack(accelerator.device, accelerator.mixed_precision)
+    for part in model.transformers_without_heads():
         autocast = torch.autocast(accelerator.device.type, PRECISIONS[accelerator.mixed_precision])
         vars(part)["forward"] = autocast(part.forward)
 

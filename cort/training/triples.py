@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from hashlib import blake2b
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +13,7 @@ import torch
 from torch import Tensor
 
 from cort.formats import tables
+from cort.formats.records import offsets_of
 from cort.formats.shards import Tokens
 from cort.models.encoder import Encoder, Texts, new_encoder, texts_of
 from cort.models.settings import EncoderSettings
@@ -100,9 +100,12 @@ class EqualTexts:
     """Which passages a model reads as the same text, although their ids differ."""
 
     def __init__(self, texts: Texts, rows: Rows) -> None:
-        self._rows, most = np.unique(rows), texts.max_length - texts.template.extra
-        read = (texts.tokens[row][:most].tobytes() for row in self._rows.tolist())
-        _, self._numbers = np.unique([blake2b(text, digest_size=16).digest() for text in read], return_inverse=True)
+        self._rows = np.unique(rows)
+        counts = np.minimum(texts.tokens.lengths[self._rows], texts.max_length - texts.template.extra)
+        ids = texts.tokens.beginnings(self._rows, counts)
+        buffers = [None, pa.py_buffer(ids.itemsize * offsets_of(counts)), pa.py_buffer(ids)]
+        read = pa.Array.from_buffers(pa.large_binary(), len(counts), buffers)
+        self._numbers = read.dictionary_encode().indices.to_numpy()
 
     def among(self, rows: Rows) -> npt.NDArray[np.bool_]:
         """Compare passages (..., n) with one another, (..., n, n)."""

@@ -15,6 +15,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pyarrow as pa
@@ -32,7 +33,7 @@ microbatches.forward_by_length = lambda model, texts, device, _: together(model,
 sys.exit(train.main(sys.argv[1:]))
 """
 MINI_BATCH, UPDATES = 6, 3
-USUAL = {"pooling": "mean", "batch_size": MINI_BATCH, "learning_rate": 1e-7, "warmup_updates": 0}
+SMALL = {"batch_size": MINI_BATCH, "learning_rate": 1e-7, "warmup_updates": 0}
 Shape = Mapping[str, str | int]
 MINILM: Shape = {"model_type": "bert", "hidden_size": 384, "num_hidden_layers": 6, "intermediate_size": 1536}
 
@@ -58,15 +59,30 @@ def draw_triples(data: Path, folder: Path, base_model: Path | None = None, shape
     return pa.table([zeros, drawn["query_id"], drawn["doc_id"], negatives, ones], schema=tables.TRIPLES)
 
 
-def train(folder: Path, triples: pa.Table, program: Sequence[str], options: Mapping[str, object]) -> float:
-    """Train on triples; return how many per second, without the first update."""
-    tables.write_table(folder / "part", triples)
-    tables.write_table(folder / "validation", triples.slice(0, MINI_BATCH))
-    files = {"triples": "part", "validation_triples": "validation", "passages": "passages.arrow", "base_model": "lm"}
+def pairs_of(triples: pa.Table) -> pa.Table:
+    """Make two pairs of each triple, one after the other."""
+    count = len(triples)
+    rows, both = np.repeat(np.arange(count), 2), np.arange(2 * count).reshape(2, count).T.reshape(-1)
+    doc_ids = pa.chunked_array([*triples["positive"].chunks, *triples["negative"].chunks]).take(both)
+    labels = pa.array(np.tile(np.array([1, 0], np.int32), count))
+    return pa.table([triples["epoch"].take(rows), triples["query_id"].take(rows), doc_ids, labels], tables.PAIRS)
+
+
+def train(
+    folder: Path,
+    examples: pa.Table,
+    program: Sequence[str],
+    options: Mapping[str, object],
+    kind: Literal["triples", "pairs"] = "triples",
+) -> float:
+    """Train on triples, or a re-ranker on pairs; return how many per second, without the first update."""
+    tables.write_table(folder / "part", examples)
+    tables.write_table(folder / "validation", examples.slice(0, MINI_BATCH))
+    files = {kind: "part", f"validation_{kind}": "validation", "passages": "passages.arrow", "base_model": "lm"}
     files |= {"queries": "queries.arrow", "validation_queries": "queries.arrow", "output": "model"}
     files |= {"output_curve": "curve.csv", "output_selection": "selection.json"}
     paths = {name: folder / file for name, file in files.items()}
-    common.run(sys.executable, *program, *common.words({**paths, **USUAL, **options}))
+    common.run(sys.executable, *program, *common.words({**paths, **SMALL, **options}))
     with open(folder / "curve.csv", encoding="utf-8", newline="") as lines:
         speeds = {int(row["step"]): row["examples_per_second"] for row in csv.DictReader(lines)}
     return statistics.median(float(speed) for step, speed in speeds.items() if step > 1 and speed)
@@ -77,7 +93,7 @@ def main() -> None:
     sizes = {"gradient_accumulation": 16, "tokens_at_once": [1_024, 8_192], "length": 256}
     args = common.parse(__doc__, data=Path, base_model=None, rounds=5, precisions=["fp32", "bf16"], **sizes)
     shape = {"gradient_accumulation": args.gradient_accumulation, "threads": torch.get_num_threads()}
-    shape |= {"query_length": args.length, "passage_length": args.length, "dimension": 128}
+    shape |= {"query_length": args.length, "passage_length": args.length, "dimension": 128, "pooling": "mean"}
     programs = {"plain": (("-c", PLAIN), 1)}
     programs |= {f"{n} tokens at once": (("-m", "cort.train"), n) for n in args.tokens_at_once}
     size = UPDATES * MINI_BATCH * args.gradient_accumulation

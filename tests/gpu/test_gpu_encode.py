@@ -4,14 +4,17 @@ Single precision differs by the order of its additions, half precision by its ro
 """
 
 import shutil
+from unittest.mock import patch
 
 import numpy as np
 import pytest
 import torch
 
 from cort.formats import tables
-from cort.formats.shards import all_vectors, open_shards
+from cort.formats.shards import Tokens, all_vectors, open_shards
+from cort.models.encoder import load_encoder, texts_of
 from cort.models.kernel_pooling import TOKENIZER_FILES
+from cort.models.packing import NAME, is_right
 from tests.support.processes import Python
 
 pytestmark = pytest.mark.gpu
@@ -47,6 +50,20 @@ def test_vectors_are_those_of_the_cpu(encoded, device, precision):
     if precision == "fp32":
         assert np.abs(found - reference).max() <= 5e-5
     assert (found * reference).sum(1).min() >= 0.995
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+def test_sequences_without_padding_have_the_vectors_of_padded_ones(gpu, encoder, long_caches, difference, precision):
+    where, vectors = torch.device("cuda"), []
+    assert is_right(precision, where, 32)
+    for packs in (True, False):
+        with patch("cort.models.modules.can_pack", return_value=packs):
+            model = load_encoder(encoder, precision)
+            model.place(where, precision)
+        assert (model.transformer.config._attn_implementation == NAME) == packs
+        texts = texts_of(Tokens(long_caches["passages"]), model, "passage")
+        vectors.append(texts.vectors(model, np.arange(len(texts.tokens)), where).cpu().numpy())
+    assert difference(*vectors) <= 0.02
 
 
 def test_vectors_are_the_same_again(encoded, device):

@@ -53,9 +53,22 @@ def test_heads_of_re_rankers_are_not_fused_and_scores_stay_the_same(lm, head):
 
 
 def test_where_the_layers_are_missing_or_wrong_those_of_torch_are_used(lm, monkeypatch):
-    fused.is_right.cache_clear()
-    monkeypatch.setattr(FusedLinear, "forward", lambda self, states: torch.zeros_like(states))
-    encoder = new_encoder(lm, MEAN, 3)
-    encoder.place(CPU, "fp32")
-    fused.is_right.cache_clear()
-    assert not count_fused(encoder)
+    def missing(self, states):
+        raise RuntimeError("fp16 path needs the cpu support avx512_fp16")
+
+    for wrong in (lambda self, states: torch.zeros_like(states), missing):
+        fused.is_right.cache_clear()
+        monkeypatch.setattr(FusedLinear, "forward", wrong)
+        encoder = new_encoder(lm, MEAN, 3)
+        encoder.place(CPU, "fp32")
+        fused.is_right.cache_clear()
+        assert not count_fused(encoder)
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+def test_half_precision_runs_with_and_without_fused_layers(lm, precision):
+    encoder, batch = new_encoder(lm, MEAN, 3).eval(), {**batch_of(20, 7), "task": "document"}
+    with torch.inference_mode():
+        before = encoder(batch)
+        encoder.place(CPU, precision)
+        assert torch.allclose(encoder(batch), before, rtol=0, atol=0.1)
