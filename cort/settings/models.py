@@ -193,8 +193,8 @@ class Encoder(Representation, Sparsity, Trainable):
     """Encoder of the same base model to start from; with its run as `triples.system`, a second round of training with
     harder negatives."""
     precision: PrecisionOrAuto = "fp32"
-    """Arithmetic of encoding. `auto`, the default of `pretrained` models that are not trained further, is bf16 if a
-    matrix product is at least 1.3 times as fast in it on the machine that first encodes passages, else fp32."""
+    """Arithmetic of encoding. `auto`, the default of `pretrained` models that are not trained further, is bf16 if the
+    machine that first encodes passages has instructions for it, else fp32."""
     storage: str | tuple[str, ...] = setting(
         "fp32", "of the vectors", pattern="^(fp32|fp16|int8)$", unique=True, least=1
     )
