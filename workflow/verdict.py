@@ -11,6 +11,7 @@ Usage: python -m workflow.verdict --folder docs [--queries questions.txt [--qrel
 from __future__ import annotations
 
 import argparse
+import csv
 import json
 import math
 import re
@@ -30,6 +31,7 @@ from cort.evaluation.comparisons import MIN_QUERIES, WIN, Comparison, Comparison
 from cort.experiment.checks import ConfigError, load
 from cort.experiment.deployment import deployed_parts
 from cort.experiment.experiment import Experiment
+from cort.experiment.stored import read_experiment
 from cort.formats.artifacts import read_artifact
 from cort.formats.runs import read_run
 from cort.formats.tables import QUERIES, count_rows
@@ -50,6 +52,8 @@ CONFIGS = Path("config/verdict")
 # Variables of `make` that name no file.
 FOLDERS = {"FOLDER": "a folder of documents", "MODEL": "a folder, or NAME@COMMIT of a model on the hub"}
 STATIC = "models/wordllama"
+# nDCG@10 on human labels, with weights that were tuned on synthetic labels, on the test queries, or are equal.
+STUDY = Path(__file__).with_name("synthetic_labels.csv")
 TARGETS = ", ".join(get_args(Target))
 # Generated queries that each split needs: systems are not worth comparing on fewer.
 FEWEST = 50
@@ -263,13 +267,25 @@ def cost(path: Path, experiment: Experiment, system: str) -> str:
     """Describe the memory and time of a system, as far as the experiment has and measures it."""
     if system not in experiment.systems:
         return f"{path} does not have {system}: add it there to search with it"
-    index = f"{math.ceil((stored_bytes(experiment, system) or 0) / 1e6):,} MB of index"
+    stored = read_experiment(experiment.at(paths.EXPERIMENT))
+    index = f"{math.ceil((stored_bytes(stored, system) or 0) / 1e6):,} MB of index"
     latency = experiment.config.get("latency")
     if not latency or system not in latency["systems"]:
         return f"{index}; add {system} to latency.systems of {path} to measure its time"
     measured: Latencies = read_artifact(experiment.at(paths.LATENCY, split=latency["split"]), Latencies)
     times = next(row.total for row in measured.rows if row.system == system and row.batch == 1)
     return f"{index}; {times['p50']:.1f} ms per query here, 95 % under {times['p95']:.1f} ms"
+
+
+def doubts() -> str:
+    """Say how often and by how much synthetic labels misled where people have judged (docs/documents.md)."""
+    with STUDY.open(encoding="utf-8", newline="") as lines:
+        rows = [{key: float(row[key]) for key in ("bm25", "synthetic", "test")} for row in csv.DictReader(lines)]
+    worse = [row["bm25"] - row["synthetic"] for row in rows if row["synthetic"] < row["bm25"]]
+    lost = [row["test"] - row["synthetic"] for row in rows]
+    often = f"{len(worse)} of {len(rows)} fusions tuned on them were worse than BM25, by up to {fixed(max(worse))}"
+    below = f"{fixed(sum(lost) / len(lost))} below the best weights on average"
+    return f"how far to trust synthetic labels: {often}; {below} (docs/documents.md)"
 
 
 def weights_of(experiment: Experiment, system: str) -> str:
@@ -327,6 +343,7 @@ def report(request: Request, synthetic: Experiment, compared: Compared, chosen_b
     better = f"the best of those better than {'BM25' if chosen_by.baseline == 'bm25' else chosen_by.baseline}"
     why = better if len(best) > 1 else "no system is significantly better"
     yield f"VERDICT: {system}{weights_of(whole, system)}, {why}, on {chosen_by.labels} labels"
+    yield from [] if judged else [doubts()]
     yield cost(request.main, experiment, system)
     yield from about_queries(request, experiment, synthetic, system)
     yield f"report: {Path(whole.at(paths.REPORT), 'index.html').absolute().as_uri()}"

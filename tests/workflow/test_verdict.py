@@ -1,10 +1,13 @@
 """`make verdict` before and after its builds: what it writes, refuses and chooses."""
 
+import csv
 import json
 from dataclasses import fields
+from pathlib import Path
 from subprocess import CalledProcessError
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from cort import deploy
@@ -12,6 +15,9 @@ from cort.evaluation.comparisons import LOSS, NOT_SIGNIFICANT, WIN, Comparison, 
 from cort.experiment.checks import load
 from cort.experiment.stored import write_experiment
 from cort.formats.artifacts import write_artifact
+from cort.formats.shards import write_shard
+from cort.reporting.results import Hardware, Latencies, LatencyRow
+from tests.support.vectors import names
 from workflow import settings, verdict
 
 CONFIGS = verdict.CONFIGS
@@ -299,14 +305,16 @@ def test_the_cost_of_systems_also_of_those_that_somebody_added(folder, build):
     add_reranked(path)
     experiment = load(path)
     write_experiment(results / "experiment.yaml", experiment.config | {"shards": 2})
-    files = {"lexical/bm25/index/lucene/data": 3, "embeddings/static/passages.1-of-2.arrow": 2}
-    for name, megabytes in files.items() | {("embeddings/static/passages.2-of-2.arrow", 1)}:
-        (results / name).parent.mkdir(parents=True, exist_ok=True)
-        (results / name).write_bytes(bytes(megabytes * 10**6))
-    times = {"sequential": {"p50": 3, "p95": 4}, "concurrent": {"p50": 1, "p95": 2}}
-    rows = [{"system": "static+bm25", "batch": batch, "milliseconds": times} for batch in (32, 1)]
-    (results / "latency").mkdir()
-    (results / "latency" / "sample.json").write_text(json.dumps({"rows": rows}), "utf-8")
+    (results / "lexical/bm25/index/lucene").mkdir(parents=True)
+    (results / "lexical/bm25/index/lucene/data").write_bytes(bytes(3 * 10**6))
+    for shard, megabytes in ((1, 2), (2, 1)):
+        path_of_shard, ids = results / f"embeddings/static/passages.{shard}-of-2.arrow", names("d", 250 * megabytes)
+        path_of_shard.parent.mkdir(parents=True, exist_ok=True)
+        write_shard(path_of_shard, [(ids, np.ones((len(ids), 1000)))], model="m", dimension=1000, count=len(ids))
+    times = {"sequential": {"p50": 3.0, "p95": 4.0}, "concurrent": {"p50": 1.0, "p95": 2.0}}
+    rows = [LatencyRow("static+bm25", "cpu", batch, 1, times) for batch in (32, 1)]
+    measured = Latencies("sample", 1, 10, 1, Hardware("", 1, 1, []), {}, rows, [])
+    write_artifact(results / "latency" / "sample.json", measured)
     measured = "6 MB of index; 1.0 ms per query here, 95 % under 2.0 ms"
     assert verdict.cost(path, experiment, "static+bm25") == measured
     added = f"3 MB of index; add reranked to latency.systems of {path} to measure its time"
@@ -314,6 +322,16 @@ def test_the_cost_of_systems_also_of_those_that_somebody_added(folder, build):
     assert (
         verdict.cost(path, experiment, "elsewhere") == f"{path} does not have elsewhere: add it there to search with it"
     )
+
+
+def test_the_study_of_synthetic_labels_is_that_of_the_documentation():
+    text = (Path(verdict.__file__).parents[1] / "docs" / "documents.md").read_text("utf-8")
+    with verdict.STUDY.open(encoding="utf-8") as lines:
+        for row in csv.DictReader(lines):
+            values = " | ".join(row[key] for key in ("bm25", "equal", "synthetic", "test"))
+            assert f"| {row['collection']}, {row['encoder']} ({row['weight']}) | {values} |" in text
+    assert verdict.doubts() in text
+    assert "1 of 8 fusions" in verdict.doubts()
 
 
 def test_an_edit_after_which_nothing_is_compared_is_refused(folder, build, capsys):
