@@ -26,13 +26,12 @@ if TYPE_CHECKING:
     import pandas as pd
 
 TIME, MEMORY = "ms per query", "bytes per passage"
-COLUMNS = ["split", "system", "measure", "mean", "low", "high", TIME, MEMORY]
+COLUMNS = ["split", "system", "mean", "low", "high", TIME, MEMORY, "measure"]
 # Bytes of a number.
 WIDTHS = {"fp32": 4, "fp16": 2, "int8": 1}
 CAPTION = (
-    "the first measure with its bootstrap interval; the median time of a search, one after the other, as far as "
-    "`latency` measured it; and the size of the vectors and indexes that are searched, without texts, ids and models. "
-    "In bold: no other system is at least as good, as fast and as small."
+    "the first measure with its bootstrap interval; the median time of a search, one after the other, where it was "
+    "measured; the size of the vectors and indexes that are searched, without texts, ids and models. In bold: no other system is at least as good, as fast and as small."
 )
 FRONT = (
     "Quality, with its bootstrap interval, against the median time of a query and the memory of a passage. A thin line "
@@ -96,8 +95,9 @@ def costs_frame(
         name = measure or next(iter(one.mean), "")
         low, high = intervals.get((one.split, one.system, name), (None, None))
         costs = times.get(one.system), sizes.get(one.system)
-        rows.append([one.split, one.system, name, one.mean.get(name), low, high, *costs])
-    return frame_of([row for row in rows if row[3] is not None and any(row[6:])], COLUMNS)
+        if one.mean.get(name) is not None and any(costs):
+            rows.append([one.split, one.system, one.mean[name], low, high, *costs, name])
+    return frame_of(rows, COLUMNS)
 
 
 def costs_table(frame: pd.DataFrame) -> Table:

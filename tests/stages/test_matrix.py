@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from cort.evaluation.measures import Measures
 from cort.evaluation.values import write_values
 from cort.experiment.checks import complete
 from cort.experiment.stored import write_experiment
 from cort.formats import tables
+from cort.formats.artifacts import write_artifact
 from cort.reporting.format import MISSING
 from cort.settings import paths
 from tests.support import common
@@ -213,6 +215,21 @@ def test_an_experiment_may_be_named_by_its_config_and_another_measure_chosen(roo
     text = (root / "out" / "index.html").read_text("utf-8")
     assert "../results/two/report/index.html" in Outline(text).values("href")
     assert "MRR@10" in text
+
+
+def test_costs_are_shown_by_collection(root, stage):
+    folder = root / "results" / "one"
+    means = Measures("bm25", "test", 1, QUERIES, {"nDCG@10": 0.5})
+    write_artifact(paths.within(folder, paths.MEASURES, split="test", system="bm25"), means)
+    common.write_rows(paths.within(folder, paths.PASSAGES), tables.PASSAGES, [("1", "a"), ("2", "b")])
+    common.write_file(paths.within(folder, paths.LEXICAL_INDEX, lexical="bm25"), "x" * 60)
+    stage("matrix", **options(root))
+    text, page = page_in(root)
+    assert page.tables["costs-1"][1] == ["bm25", "0.500", MISSING, MISSING, MISSING, "30", "nDCG@10"]
+    assert "one/test: the first measure" in text
+    assert (root / "results" / "matrix" / "costs.csv").read_text().splitlines()[
+        1
+    ] == "one/test,bm25,0.5,,,,30.0,nDCG@10"
 
 
 def test_collections_that_share_queries_are_warned_of(root, capsys, stage):

@@ -89,13 +89,13 @@ def test_the_table_joins_intervals_and_costs_and_has_the_front_in_bold():
     sizes = {"bm25": 100.0, "slow": 400.0, "worse": 100.0}
     frame = costs_frame(measures, [compared], [SimpleNamespace(rows=rows)], sizes)
     assert frame.to_numpy().tolist() == [
-        ["dev", "bm25", "RR@10", 0.2, 0.1, 0.3, 2.0, 100.0],
-        ["dev", "slow", "RR@10", 0.3, 0.25, 0.35, 8.0, 400.0],
-        ["dev", "worse", "RR@10", 0.19, None, None, None, 100.0],
+        ["dev", "bm25", 0.2, 0.1, 0.3, 2.0, 100.0, "RR@10"],
+        ["dev", "slow", 0.3, 0.25, 0.35, 8.0, 400.0, "RR@10"],
+        ["dev", "worse", 0.19, None, None, None, 100.0, "RR@10"],
     ]
     table = costs_table(frame)
     assert table.bold == {(0, "system"), (1, "system")}
-    assert table.shown()[1] == ["dev", "slow", "MRR@10", "0.300", "0.250", "0.350", "8.00", "400"]
+    assert table.shown()[1] == ["dev", "slow", "0.300", "0.250", "0.350", "8.00", "400", "MRR@10"]
     assert costs_frame(measures, [], [], sizes, "R@50")["mean"].tolist() == [0.8, 0.7, 0.81]
     time, memory = costs_panels(frame, {"bm25": 0, "slow": 1, "worse": 2})
     assert (time.title, time.x_label, memory.x_label) == ("MRR@10, dev", TIME, MEMORY)
