@@ -222,14 +222,13 @@ def test_costs_are_shown_by_collection(root, stage):
     means = Measures("bm25", "test", 1, QUERIES, {"nDCG@10": 0.5})
     write_artifact(paths.within(folder, paths.MEASURES, split="test", system="bm25"), means)
     common.write_rows(paths.within(folder, paths.PASSAGES), tables.PASSAGES, [("1", "a"), ("2", "b")])
-    common.write_file(paths.within(folder, paths.LEXICAL_INDEX, lexical="bm25"), "x" * 60)
+    common.write_files(folder, {"lexical/bm25/index/manifest.json": "x" * 60})
     stage("matrix", **options(root))
     text, page = page_in(root)
     assert page.tables["costs-1"][1] == ["bm25", "0.500", MISSING, MISSING, MISSING, "30", "nDCG@10"]
     assert "one/test: the first measure" in text
-    assert (root / "results" / "matrix" / "costs.csv").read_text().splitlines()[
-        1
-    ] == "one/test,bm25,0.5,,,,30.0,nDCG@10"
+    lines = (root / "results" / "matrix" / "costs.csv").read_text("utf-8").splitlines()
+    assert lines[1] == "one/test,bm25,0.5,,,,30.0,nDCG@10"
 
 
 def test_collections_that_share_queries_are_warned_of(root, capsys, stage):
