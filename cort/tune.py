@@ -35,7 +35,7 @@ from cort.retrieval import tuning
 from cort.retrieval.components import check_scores, read_components
 from cort.retrieval.documents import as_documents
 from cort.retrieval.fusion import NORMALIZATIONS, FusionSettings, Pool, Scores, aligned
-from cort.retrieval.lucene import LuceneProcess, Parameters, make_grid, rank_all
+from cort.retrieval.lucene import LuceneProcess, Parameters, rank_all
 from cort.retrieval.options import LuceneSearchOptions, term_based
 from cort.retrieval.rerank import candidate_scores
 from cort.runtime.commands import Commands, main_of_commands
@@ -127,7 +127,8 @@ def summarise(
 
 def tune_bm25(options: BM25TuneOptions) -> None:
     """Draw samples, measure each query in any of them once, and write the best parameters."""
-    grid = make_grid(options.k1, options.b)
+    # In ascending order.
+    grid = [Parameters(float(k1), float(b)) for k1 in sorted({*options.k1}) for b in sorted({*options.b})]
     qrels = read_qrels(options.qrels, options.relevance_level)
     relevant = {query_id for query_id, grades in qrels.items() if max(grades.values()) >= options.relevance_level}
     texts = tables.read_queries(options.queries)

@@ -28,6 +28,7 @@ from cort.formats.artifacts import Node, read_json
 from cort.formats.cleaning import FORMS, convert
 from cort.formats.records import Ranking, in_blocks
 from cort.formats.runs import order
+from cort.retrieval import fusion
 from cort.retrieval.anserini import IMPACTS, Form, check_manifest, fat_jar, remedy_for
 from cort.retrieval.options import HEAP_MB
 from cort.runtime.errors import InputError, input_error, shorten
@@ -41,7 +42,7 @@ PROGRAM = f"from {__name__} import main; main()"
 K1, B = 0.9, 0.4
 LARGEST_K1 = 1000
 # Anserini treats scores as tied if they are no further apart than TIE, and lowers each one by STEP more than the last.
-TIE, STEP = np.float32(1e-4), np.float32(1e-6)
+TIE, STEP = np.float32(1e-4), np.float32(fusion.STEP)
 # Lucene's single-precision sums of impacts are exact below this.
 EXACT = 2**24
 # Queries that are searched together while the results of those before them are written.
@@ -99,11 +100,6 @@ class TermScore(NamedTuple):
     passages: int
     idf: float
     score: float
-
-
-def make_grid(k1s: Sequence[float], bs: Sequence[float]) -> list[Parameters]:
-    """List all pairs, in ascending order."""
-    return [Parameters(float(k1), float(b)) for k1 in sorted(set(k1s)) for b in sorted(set(bs))]
 
 
 def read_parameters(path: str | Path) -> Parameters:

@@ -4,17 +4,14 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from cort.formats.ids import positions
 from cort.formats.records import Ranking
 from cort.formats.runs import Run, order, strictly_decreasing, top
-from cort.retrieval.fusion import NONE, min_max, untied, weigh
+from cort.retrieval.fusion import NONE, Scores, min_max, untied, weigh
 from cort.runtime.errors import input_error, shorten
-
-Scores = npt.NDArray[np.float64]
 
 
 def mix(run: Run, scores: Scores, depth: int, weight: float, own: Mapping[str, float] = NONE) -> Scores:

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from cort.evaluation.measures import JudgedRanks, Qrels, evaluate_ranks, judged_ranks
 from cort.evaluation.names import needed_depth
+from cort.evaluation.significance import Matrix
 from cort.formats.artifacts import read_artifact
 from cort.formats.ids import positions
 from cort.formats.records import Ranking
@@ -25,7 +25,6 @@ from cort.retrieval.fusion import Scores, Weights, weigh
 from cort.runtime.errors import input_error
 
 Grid = Sequence[Weights]
-Values = npt.NDArray[np.float64]
 
 # Steps from 0 to 1 for two weights, and for more.
 STEPS_OF_TWO, STEPS = 20, 10
@@ -123,14 +122,14 @@ class Case(NamedTuple):
     doc_ids: pa.Array
     scores: Scores
 
-    def at(self, grid: Values) -> Scores:
+    def at(self, grid: Matrix) -> Scores:
         """Score the documents at each point, as `fuse` or `rerank` does (grid, documents)."""
         scores = weigh(self.scores, grid.T[:, :, None])
         below = np.arange(1, len(self.doc_ids) - scores.shape[1] + 1)
         return np.hstack([scores, scores.min(axis=1, initial=np.inf, keepdims=True) - below])
 
 
-def ranks_on_grid(case: Case, grid: Values, judged: Sequence[str], depth: int) -> Iterator[JudgedRanks]:
+def ranks_on_grid(case: Case, grid: Matrix, judged: Sequence[str], depth: int) -> Iterator[JudgedRanks]:
     """Rank the judged documents of a query at each point of a grid.
 
     Scores are compared instead of sorted; ties are ranked in the order of the documents.
@@ -146,7 +145,7 @@ def ranks_on_grid(case: Case, grid: Values, judged: Sequence[str], depth: int) -
         yield JudgedRanks({judged[at]: rank for at, rank in zip(found, row, strict=True) if rank < results}, results)
 
 
-def documents_on_grid(case: Case, grid: Values, judged: Sequence[str], depth: int, how: str) -> Iterator[JudgedRanks]:
+def documents_on_grid(case: Case, grid: Matrix, judged: Sequence[str], depth: int, how: str) -> Iterator[JudgedRanks]:
     """Rank the judged documents of a query by their passages at each point of a grid."""
     rankings = []
     for number, scores in enumerate(case.at(grid)):
@@ -165,7 +164,7 @@ def measure_grid(
     relevance_level: int,
     depth: int,
     aggregate: str = "none",
-) -> Values:
+) -> Matrix:
     """Evaluate every query of the qrels at each point of a grid, on rankings of `depth` results (grid, queries).
 
     :param aggregate: how the passages that are ranked become the documents that are judged.
@@ -189,10 +188,10 @@ def measure_grid(
 
 
 def by_fold(
-    values: Values,
+    values: Matrix,
     query_ids: Sequence[str],
     folds: Sequence[Sequence[str]],
-    choose: Callable[[Values], int],
+    choose: Callable[[Matrix], int],
 ) -> Iterator[tuple[int, float]]:
     """Choose a point for each fold on the queries of all others; yield it and its mean on the fold itself.
 
@@ -204,7 +203,7 @@ def by_fold(
         yield chosen, float(values[chosen, inside].mean())
 
 
-def choose(grid: Grid, values: Values) -> int:
+def choose(grid: Grid, values: Matrix) -> int:
     """Choose the point nearest to the mean of the grid, weighted by how likely points are the best.
 
     The weight is exp(-z^2 / 2), where z is the point's mean difference from the best mean, in standard errors of this
@@ -222,7 +221,7 @@ def choose(grid: Grid, values: Values) -> int:
     return _nearest(grid, mean, means, np.flatnonzero(z <= 2).tolist())
 
 
-def choose_carefully(grid: Grid, values: Values, lexical: Sequence[bool]) -> int:
+def choose_carefully(grid: Grid, values: Matrix, lexical: Sequence[bool]) -> int:
     """Choose weights on queries made from documents, which favour encoders: their words are no longer in the passages.
 
     They are half way from those of `choose` to equal ones, and no term-based component has less than an equal share.
@@ -237,7 +236,7 @@ def choose_carefully(grid: Grid, values: Values, lexical: Sequence[bool]) -> int
     return _nearest(grid, wanted, values.mean(axis=1).round(DECIMALS), range(len(grid)))
 
 
-def _nearest(grid: Grid, wanted: Values, means: Values, points: Iterable[int]) -> int:
+def _nearest(grid: Grid, wanted: Matrix, means: Matrix, points: Iterable[int]) -> int:
     # Rounded, so that equal distances compare equal.
     distances = np.square(np.array(grid) - wanted).sum(axis=1).round(DECIMALS)
     return min(points, key=lambda point: (distances[point], -means[point], point))
