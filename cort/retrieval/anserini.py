@@ -14,7 +14,6 @@ import signal
 import subprocess
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -23,28 +22,8 @@ from cort.formats.cleaning import FORMS
 from cort.retrieval.options import JavaOptions
 from cort.runtime.errors import input_error, shorten
 from cort.runtime.files import atomic_folder, temporary_folder
-from cort.runtime.interruption import Requests
 from cort.runtime.machine import java_home
 from cort.runtime.progress import track
-
-
-@contextmanager
-def running(command: Sequence[str], **options: Any) -> Iterator[subprocess.Popen[str]]:
-    """Run a command during the block, and kill it if the block raises.
-
-    A signal that arrives while the command starts is delayed until it has started: raised inside `Popen`, it would
-    leave a process that nothing ends.
-
-    :param options: those of `subprocess.Popen`.
-    """
-    with ExitStack() as stack:
-        with Requests(patient=True) as requests:
-            process: subprocess.Popen[str] = stack.enter_context(subprocess.Popen(command, **options))
-            stack.push(lambda raised, *_: process.kill() if raised else None)
-        if requests.received is not None:
-            signal.raise_signal(requests.received)
-        yield process
-
 
 MANIFEST = "manifest.json"
 #: what an index of term weights has, instead of texts of a form
@@ -107,7 +86,7 @@ def run_java(main_class: str, arguments: Sequence[str], memory_mb: int, threads:
         "-XX:-UsePerfData",
     ]
     java = [str(java_home().absolute() / "bin" / "java"), *options, "-cp", str(fat_jar().absolute())]
-    with running(
+    with subprocess.Popen(
         [*java, main_class, *arguments],
         # With this locale Java opens non-ASCII paths and writes numbers as "20,958".
         env={**os.environ, "LC_ALL": "C.UTF-8"},
@@ -117,8 +96,12 @@ def run_java(main_class: str, arguments: Sequence[str], memory_mb: int, threads:
         encoding="utf-8",
         errors="replace",
     ) as process:
-        lines = deque(_logged(process.stdout or []), KEPT_LINES)
-        status = process.wait()
+        try:
+            lines = deque(_logged(process.stdout or []), KEPT_LINES)
+            status = process.wait()
+        except BaseException:
+            process.kill()
+            raise
     if not status:
         return [*lines]
     state = f"signal {-status}" if status < 0 else f"exit status {status}"
