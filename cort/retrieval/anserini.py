@@ -10,7 +10,6 @@ import json
 import logging
 import os
 import re
-import signal
 import subprocess
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -42,17 +41,7 @@ PROGRESS = re.compile(r"documents indexed|files completed")
 FAILURE = re.compile(r" (ERROR|FATAL) |^(Error|Exception in thread)\b|Terminating due to|^[\w.$]+(Exception|Error)\b")
 MESSAGE = re.compile(r"\(\w+\.java:\d+\) - (.*)")
 
-REBUILD = "delete the index and build it again"
-# Failures that a user can fix: pattern in Java's output -> remedy.
-REMEDIES = (
-    (re.compile(r"OutOfMemoryError|Too small maximum heap|GC overhead"), "raise mem_mb (--memory-mb)"),
-    (re.compile(r"reserve enough space|Invalid maximum heap"), "lower mem_mb (--memory-mb) to what the machine has"),
-    (
-        re.compile(r"CorruptIndexException|IndexFormatTooNew|IndexFormatTooOld|IndexNotFoundException|EOFException"),
-        REBUILD,
-    ),
-    (re.compile(r"No space left on device|Disk quota exceeded"), "free disk space, or write to another disk"),
-)
+REMEDY = "raise mem_mb (--memory-mb) if the heap is too small, else free memory or disk space"
 
 
 def fat_jar() -> Path:
@@ -74,8 +63,7 @@ def run_java(main_class: str, arguments: Sequence[str], memory_mb: int, threads:
 
     :param memory_mb: the heap in MB; the process takes more.
     :param threads: processors that Java sees, which also determine the threads of its garbage collector.
-    :raises InputError: for failures with a known remedy, such as lack of memory.
-    :raises RuntimeError: for any other failure.
+    :raises InputError: if it fails.
     """
     options = [
         f"-Xmx{memory_mb}m",
@@ -105,12 +93,9 @@ def run_java(main_class: str, arguments: Sequence[str], memory_mb: int, threads:
     if not status:
         return [*lines]
     state = f"signal {-status}" if status < 0 else f"exit status {status}"
-    source, text = f"java {main_class} (heap of {memory_mb} MB)", _failures(lines)
-    if remedy := _remedy(text):
-        raise input_error(source, f"{state}: {shorten(text, 400)}", "success", remedy)
-    if status == -signal.SIGKILL:
-        raise input_error(source, state, "success", "give the job more memory than the heap, or lower --memory-mb")
-    raise RuntimeError(f"{source}: {state}: {' '.join(text.split())}")
+    # The reason of an exit may be in the last lines.
+    said = shorten(" | ".join(dict.fromkeys([*_failures(lines), *list(lines)[-3:]])), 400)
+    raise input_error(f"java {main_class} (heap of {memory_mb} MB)", f"{state}: {said}", "success", REMEDY)
 
 
 def _logged(stream: Iterable[str]) -> Iterator[str]:
@@ -122,19 +107,9 @@ def _logged(stream: Iterable[str]) -> Iterator[str]:
         yield line
 
 
-def _failures(lines: Collection[str]) -> str:
-    """Join the first lines that report failures, and the last of all, where the reason of an exit may be."""
-    reported = [line for line in lines if FAILURE.search(line)][:SHOWN]
-    return " | ".join(line.strip() for line in dict.fromkeys([*reported, *list(lines)[-3:]]))
-
-
-def remedy_for(message: str) -> str:
-    """Say what to do about Lucene's message about an index that it cannot open or search."""
-    return _remedy(message) or REBUILD
-
-
-def _remedy(message: str) -> str | None:
-    return next((remedy for pattern, remedy in REMEDIES if pattern.search(message)), None)
+def _failures(lines: Iterable[str]) -> list[str]:
+    """Return the first lines that report failures."""
+    return [line.strip() for line in lines if FAILURE.search(line)][:SHOWN]
 
 
 def write_parts(parts: Iterable[list[dict[str, Any]]], folder: Path, compress: bool = False) -> None:
@@ -157,10 +132,10 @@ def read_counters(lines: Collection[str], rows: int, source: str | Path) -> dict
     counters = {match[1]: int(match[2].replace(",", "")) for match in matches}
     if counters.get("indexed", 0) + counters.get("empty", 0) != rows or not counters.get("indexed"):
         found = ", ".join(f"{count} {name}" for name, count in counters.items()) or "no counts"
-        expected, failures = f"{rows} indexed or empty, and some indexed", _failures(lines)
-        if remedy := _remedy(failures):
-            raise input_error(source, f"after indexing {found} ({shorten(failures, 400)})", expected, remedy)
-        raise input_error(source, f"after indexing {found}", expected, "fix these passages")
+        if failures := _failures(lines):
+            found += f" ({shorten(' | '.join(failures), 400)})"
+        fix = REMEDY if failures else "fix these passages"
+        raise input_error(source, f"after indexing {found}", f"{rows} indexed or empty, and some indexed", fix)
     return counters
 
 

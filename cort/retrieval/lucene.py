@@ -29,7 +29,7 @@ from cort.formats.cleaning import FORMS, convert
 from cort.formats.records import Ranking, in_blocks
 from cort.formats.runs import order
 from cort.retrieval import fusion
-from cort.retrieval.anserini import IMPACTS, Form, check_manifest, fat_jar, remedy_for
+from cort.retrieval.anserini import IMPACTS, Form, check_manifest, fat_jar
 from cort.retrieval.options import HEAP_MB
 from cort.runtime.errors import InputError, input_error, shorten
 from cort.runtime.machine import java_home
@@ -304,7 +304,9 @@ class Lucene:
             yield
         except self._java.JavaException as error:
             found = f"what Lucene cannot read ({shorten(str(error), 200)})"
-            raise input_error(self._index, found, "the index that was built", remedy_for(str(error))) from None
+            raise input_error(
+                self._index, found, "the index that was built", "delete the index and build it again"
+            ) from None
 
 
 @cache

@@ -34,30 +34,25 @@ def test_java_runs_with_its_heap_and_returns_its_lines(java):
 
 
 def test_unknown_class_fails_in_one_line():
-    with pytest.raises(RuntimeError) as error:
+    with pytest.raises(InputError) as error:
         anserini.run_java("io.anserini.Nonesuch", [], memory_mb=64, threads=1)
-    assert str(error.value).startswith("java io.anserini.Nonesuch (heap of 64 MB): exit status 1: Error: Could not")
+    place = "java io.anserini.Nonesuch (heap of 64 MB)"
+    assert str(error.value).startswith(f"{place}: found exit status 1: 'Error: Could not")
     assert "\n" not in str(error.value)
 
 
 def test_too_small_heap_names_the_remedy():
-    with pytest.raises(InputError, match=r"Too small maximum heap.*; raise mem_mb \(--memory-mb\)$"):
+    with pytest.raises(InputError, match=r"Too small maximum heap.*; raise mem_mb \(--memory-mb\) if "):
         anserini.run_java("io.anserini.index.IndexCollection", [], memory_mb=1, threads=1)
 
 
-@pytest.mark.parametrize(
-    ("output", "remedy"),
-    [
-        ("Terminating due to java.lang.OutOfMemoryError: Java heap space", "raise mem_mb (--memory-mb)"),
-        ("java.io.IOException: No space left on device", "free disk space"),
-    ],
-)
 @pytest.mark.parametrize("status", [0, 3])
-def test_known_failures_have_a_remedy_also_if_java_exits_with_0(java, output, remedy, status):
+def test_failures_are_reported_also_if_java_exits_with_0(java, status):
+    output = "java.io.IOException: No space left on device"
     java(f"printf 'first\\n{output}\\n'; for n in 1 2 3 4; do echo $n; done; exit {status}")
     with pytest.raises(InputError) as error:
         anserini.read_counters(anserini.run_java("io.Main", [], memory_mb=64, threads=1), 5, "p.parquet")
-    assert remedy in str(error.value)
+    assert "free memory or disk space" in str(error.value)
     assert output in str(error.value)
     assert "first" not in str(error.value)
 
