@@ -39,8 +39,6 @@ from cort.formats.shards import (
     all_vectors,
     open_both,
     open_shards,
-    open_token_shards,
-    precision_of_queries,
 )
 from cort.models.tokenizer import fingerprint
 from cort.retrieval.audits import Audit, Exact, Milliseconds, Search
@@ -260,23 +258,20 @@ def _search_tokens(options: IvfPqAuditOptions, folder: str) -> tuple[IvfPq, Trut
     """Open an index of token vectors, and encode judged queries and search exactly for them."""
     import torch
 
-    from cort.models.late_interaction import load_late_interaction, origin_of
     from cort.models.transformer import choose_device
     from cort.retrieval.ivfpq import open_ivfpq
-    from cort.retrieval.max_similarity import TokenIndex, encoded
+    from cort.retrieval.token_queries import TokenQueries
 
-    model = load_late_interaction(folder, options.precision)
-    shards = open_token_shards(options.passages, origin_of(folder, model))
-    passages = TokenIndex(shards, model.similarity)
+    encoder = TokenQueries(folder, options.passages, options.precision)
+    passages = encoder.index
     index = open_ivfpq(options.index, passages, options.candidates)
     qrels = read_qrels(options.qrels, options.relevance_level) if options.qrels else None
     tokens = Tokens(options.queries, fingerprint(folder))
     rows = sample_judged(tokens.ids.to_pylist(), qrels, options.sample, options.seed, tokens.path)
     with lease() as leased:
-        device = choose_device(options.threads, leased)
-        model.place(device, precision_of_queries(shards[0].precision, options.precision))
-        texts = model.texts(tokens, "query")
-        batches = list(encoded(lambda rows: texts.vectors(model, rows, device), tokens, rows))
+        encoder.place(choose_device(options.threads, leased))
+        batches = list(encoder.encode(tokens, rows))
+    passages.device = "cpu"
     torch.set_num_threads(options.threads)
     best = list(rank(passages, batches, options.depths[-1]))
     truth = make_truth(options, [query for _, queries in batches for query in queries], best, qrels)

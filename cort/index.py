@@ -83,12 +83,12 @@ def texts_of(batches: Iterable[pa.RecordBatch], form: str) -> Iterator[list[dict
         ]
 
 
-def vectors_of(batches: Iterable[tuple[pa.RecordBatch, pa.RecordBatch]]) -> Iterator[list[dict[str, Any]]]:
-    """Turn passages with their (doc_id, terms, weights) into documents for JsonVectorCollection."""
-    for _, weighted in batches:
-        columns = (column.to_pylist() for column in weighted.columns)
+def vectors_of(batches: Iterable[pa.RecordBatch]) -> Iterator[list[dict[str, Any]]]:
+    """Turn batches of (doc_id, terms, weights) into documents for JsonVectorCollection."""
+    for batch in batches:
+        columns = (column.to_pylist() for column in batch.columns)
         yield [
-            {"id": doc_id, "vector": dict(zip(terms, weights, strict=True))}
+            {"id": doc_id, "vector": dict(zip(map(str, terms), weights, strict=True))}
             for doc_id, terms, weights in zip(*columns, strict=True)
         ]
 
@@ -99,7 +99,7 @@ def documents_of(options: LuceneOptions) -> tuple[str, Iterator[list[dict[str, A
         raise input_error("--expansions, --term-weights", "both", "one of them", "leave one out")
     if options.term_weights:
         beside = iter_beside(options.passages, options.term_weights, tables.TERM_WEIGHTS, anserini.DOCUMENTS_PER_PART)
-        return "JsonVectorCollection", vectors_of(beside)
+        return "JsonVectorCollection", vectors_of(weighted for _, weighted in beside)
     batches = (
         iter_expanded(options.passages, options.expansions, anserini.DOCUMENTS_PER_PART)
         if options.expansions
@@ -135,26 +135,19 @@ class ImpactOptions(JavaOptions):
     output: str = required("FOLDER", "the index")
 
 
-def impacts_of(files: Iterable[str]) -> Iterator[list[dict[str, Any]]]:
-    """Turn the impacts of passages into documents for JsonVectorCollection."""
-    for batch in chain.from_iterable(
-        tables.iter_batches(file, tables.IMPACTS, anserini.DOCUMENTS_PER_PART) for file in files
-    ):
-        columns = (column.to_pylist() for column in batch.columns)
-        yield [
-            {"id": doc_id, "vector": dict(zip(map(str, tokens), impacts, strict=True))}
-            for doc_id, tokens, impacts in zip(*columns, strict=True)
-        ]
+def _impacts(options: ImpactOptions) -> Iterator[pa.RecordBatch]:
+    size = anserini.DOCUMENTS_PER_PART
+    return chain.from_iterable(tables.iter_batches(file, tables.IMPACTS, size) for file in options.passages)
 
 
 def index_impacts(options: ImpactOptions) -> None:
     """Build the index; it does not depend on how passages are divided into shards."""
     rows, terms = 0, 0
-    for batch in chain.from_iterable(tables.iter_batches(file, tables.IMPACTS) for file in options.passages):
+    for batch in _impacts(options):
         rows, terms = rows + len(batch), terms + len(batch["tokens"].flatten())
     log.info("%.1f terms per passage, which decide how long searches take", terms / max(rows, 1))
     kind = ["-collection", "JsonVectorCollection", "-impact", "-pretokenized"]
-    documents = impacts_of(options.passages)
+    documents = vectors_of(_impacts(options))
     anserini.build(options, options.output, rows, options.passages[0], documents, kind, (anserini.IMPACTS, ""))
 
 

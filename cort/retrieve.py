@@ -41,8 +41,6 @@ from cort.formats.shards import (
     Tokens,
     count_rows,
     open_both,
-    open_token_shards,
-    precision_of_queries,
 )
 from cort.models.tokenizer import fingerprint
 from cort.models.truncation import log_truncation
@@ -270,23 +268,17 @@ def _late_interaction(
     options: TokenRunOptions | IvfPqRunOptions, folder: str, open_search: Callable[[TokenIndex], Index]
 ) -> None:
     """Encode the queries, search the passages, or their index, and write a run."""
-    from cort.models.late_interaction import load_late_interaction, origin_of
     from cort.models.transformer import choose_device
-    from cort.retrieval.max_similarity import TokenIndex, encoded
+    from cort.retrieval.token_queries import TokenQueries
 
-    model = load_late_interaction(folder, options.precision)
-    shards = open_token_shards(options.passages, origin_of(folder, model))
-    passages = TokenIndex(shards, model.similarity)
-    search = open_search(passages)
-    queries = Tokens(options.queries, fingerprint(folder))
-    texts = model.texts(queries, "query")
-    log_truncation(log, options.queries, queries.lengths, texts.max_length - texts.template.extra)
+    encoder = TokenQueries(folder, options.passages, options.precision)
+    search, queries = open_search(encoder.index), Tokens(options.queries, fingerprint(folder))
+    log_truncation(log, options.queries, queries.lengths, encoder.truncated_to(queries))
     with lease() as leased:
         device = choose_device(options.threads, leased)
-        passages.device = device.type
-        model.place(device, precision_of_queries(shards[0].precision, options.precision))
-        batches = encoded(lambda rows: texts.vectors(model, rows, device), queries, np.arange(len(queries)))
-        _write(options, rank(search, batches, options.reach), len(queries), f"on {device}", count_rows(shards))
+        encoder.place(device)
+        rankings = rank(search, encoder.encode(queries, np.arange(len(queries))), options.reach)
+        _write(options, rankings, len(queries), f"on {device}", len(encoder.index))
 
 
 @options_class

@@ -19,13 +19,11 @@ from cort.formats.shards import (
     STORAGE,
     Tokens,
     open_shards,
-    open_token_shards,
     precision_of_queries,
     read_precision,
 )
 from cort.models.cross_encoder import Pairs
 from cort.models.encoder import load_encoder, texts_of
-from cort.models.late_interaction import load_late_interaction, origin_of
 from cort.models.layout import model_fingerprint
 from cort.models.precision import settle
 from cort.models.rerankers import load_reranker
@@ -37,9 +35,10 @@ from cort.retrieval.graph_search import Graph, GraphSearch, open_index
 from cort.retrieval.impacts import MOST_TERMS, as_text, quantised
 from cort.retrieval.ivfpq import IvfPqSearch, open_ivfpq
 from cort.retrieval.lucene import BY_IMPACTS, LuceneProcess
-from cort.retrieval.max_similarity import QueryVectors, TokenIndex, by_query
+from cort.retrieval.max_similarity import QueryVectors, TokenIndex
 from cort.retrieval.rankings import Index, rank
 from cort.retrieval.reduction import open_exact
+from cort.retrieval.token_queries import TokenQueries
 from cort.runtime.errors import input_error
 from cort.runtime.memory import memory_limit
 from cort.systems.base import System
@@ -106,15 +105,14 @@ class TokenEncoder:
 
     def __init__(self, model: Model, device: torch.device) -> None:
         self.tokenize, self.device = Tokenizer(model.folder, model.cleaning), device
-        self.model = load_late_interaction(model.folder, model.precision)
-        self.shards = open_token_shards(model.files, origin_of(model.folder, self.model))
-        self.model.place(device, precision_of_queries(self.shards[0].precision, model.precision))
-        self.index = TokenIndex(self.shards, self.model.similarity, device.type)
+        self._queries = TokenQueries(model.folder, model.files, model.precision)
+        self._queries.place(device)
+        self.model, self.index = self._queries.model, self._queries.index
 
     def encode(self, tokens: Sequence[TokenIds]) -> list[QueryVectors]:
         """Compute the token vectors of some queries."""
-        texts = self.model.texts(Tokens.of_texts(tokens), "query")
-        return by_query(texts.vectors(self.model, np.arange(len(tokens)), self.device))
+        batches = self._queries.encode(Tokens.of_texts(tokens), np.arange(len(tokens)))
+        return [query for _, queries in batches for query in queries]
 
 
 class Reranker:

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -27,6 +27,7 @@ from cort.formats.artifacts import read_artifact
 from cort.formats.ids import string_bytes
 from cort.formats.shards import AGAIN, Origin, TokenShard, all_ids, open_shards, open_token_shards
 from cort.formats.tables import open_arrow
+from cort.retrieval.exact import StoredVectors
 from cort.retrieval.indexes import FIX, INDEXES, INSTALL_FAISS, META_FILE, check_files
 from cort.retrieval.max_similarity import Extent, QueryVectors, TokenIndex
 from cort.retrieval.rankings import Results, Rows, Vectors
@@ -141,16 +142,8 @@ def train(sample: Vectors, similarity: str, lists: int, bytes_per_vector: int, s
     return index
 
 
-class Passages(Protocol):
-    """What scores candidates exactly: `StoredVectors` of an encoder, or a `TokenIndex`."""
-
-    vectors: PassageVectors
-
-    def ids(self, rows: Rows) -> list[str]:
-        """Look up doc_ids by row."""
-
-    def best_of(self, query: Any, rows: Rows, depth: int) -> Results:
-        """Rank the passages in these rows; return the top `depth` scores and rows."""
+#: what scores candidates exactly
+Passages: TypeAlias = StoredVectors | TokenIndex
 
 
 @dataclass(frozen=True)
@@ -178,7 +171,8 @@ class IvfPq:
             most = min(self.candidates, self.meta.tokens)
             _, nearest = self.index.search(vectors.astype(np.float32), most, params=parameters)
             rows = np.unique(nearest[nearest >= 0])
-        return self.passages.best_of(query, rows, depth)
+        best: Results = self.passages.best_of(query, rows, depth)  # type: ignore[arg-type]  # of its own kind of query
+        return best
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -20,12 +20,11 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from cort.formats.shards import Matrix, Tokens, TokenShard, all_ids
-from cort.models.late_interaction import LOWEST, TokenVectors
-from cort.retrieval.rankings import QUERIES_AT_ONCE, DocIds, Results, Rows, Vectors
+from cort.formats.shards import Matrix, TokenShard, all_ids
+from cort.models.late_interaction import LOWEST
+from cort.retrieval.rankings import DocIds, Results, Rows, Vectors
 from cort.retrieval.topk import SMALLEST, UNIT_ROUNDOFF, Sieve, vector_norms
 from cort.retrieval.vectors import PassageVectors
-from cort.runtime.errors import input_error
 
 Double = npt.NDArray[np.float64]
 
@@ -47,13 +46,6 @@ class QueryVectors:
 
     vectors: Vectors
     weights: Vectors
-
-
-def by_query(tokens: TokenVectors) -> list[QueryVectors]:
-    """Split token vectors by query."""
-    ends = np.cumsum(tokens.counts)[:-1]
-    parts = zip(np.split(tokens.vectors, ends), np.split(tokens.weights, ends), strict=True)
-    return [QueryVectors(np.ascontiguousarray(vectors), np.ascontiguousarray(weights)) for vectors, weights in parts]
 
 
 class ExactScores:
@@ -250,20 +242,3 @@ def extent_of(vectors: PassageVectors, device: str = "cpu") -> Extent:
         longest = max(longest, float(vector_norms(tensor, vectors.source).max()))
         greatest = max(greatest, float(tensor.abs().max()))
     return Extent(longest, greatest)
-
-
-def encoded(
-    encode: Callable[[Rows], TokenVectors], queries: Tokens, rows: Rows
-) -> Iterator[tuple[list[str], list[QueryVectors]]]:
-    """Encode the queries in these rows in batches; yield ids and vectors of each batch.
-
-    :param encode: encodes the queries in some rows.
-    :raises InputError: for NaN or infinite values.
-    """
-    # The size of a batch is part of the result, because padding changes the last bits.
-    for start in range(0, len(rows), QUERIES_AT_ONCE):
-        batch = rows[start : start + QUERIES_AT_ONCE]
-        tokens = encode(batch)
-        if not (np.isfinite(tokens.vectors).all() and np.isfinite(tokens.weights).all()):
-            raise input_error(queries.path, "a query with NaN or infinite values", "finite values", "train again")
-        yield queries.ids.take(batch).to_pylist(), by_query(tokens)

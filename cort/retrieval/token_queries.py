@@ -1,0 +1,56 @@
+"""Queries of a late-interaction model, for the token vectors that it made of all passages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from cort.formats.shards import Tokens, open_token_shards, precision_of_queries
+from cort.models.late_interaction import load_late_interaction, origin_of
+from cort.retrieval.max_similarity import QueryVectors, TokenIndex
+from cort.retrieval.rankings import QUERIES_AT_ONCE, Rows
+from cort.runtime.errors import input_error
+from cort.settings.fields import PrecisionOrAuto
+
+
+class TokenQueries:
+    """A model for queries, and exact search over the passages.
+
+    :param precision: of passages whose files do not say it.
+    """
+
+    def __init__(self, folder: str | Path, passages: Sequence[str | Path], precision: PrecisionOrAuto) -> None:
+        self.model = load_late_interaction(folder, precision)
+        shards = open_token_shards(passages, origin_of(folder, self.model))
+        self._precision = precision_of_queries(shards[0].precision, precision)
+        self.index = TokenIndex(shards, self.model.similarity)
+
+    def place(self, device: torch.device) -> None:
+        """Encode queries, and search, on a device."""
+        self.model.place(device, self._precision)
+        self._device, self.index.device = device, device.type
+
+    def truncated_to(self, queries: Tokens) -> int:
+        """Return how many tokens of a query the model reads."""
+        texts = self.model.texts(queries, "query")
+        return texts.max_length - texts.template.extra
+
+    def encode(self, queries: Tokens, rows: Rows) -> Iterator[tuple[list[str], list[QueryVectors]]]:
+        """Encode the queries in these rows in batches; yield ids and vectors of each batch.
+
+        :raises InputError: for NaN or infinite values.
+        """
+        texts = self.model.texts(queries, "query")
+        # The size of a batch is part of the result, because padding changes the last bits.
+        for start in range(0, len(rows), QUERIES_AT_ONCE):
+            batch = rows[start : start + QUERIES_AT_ONCE]
+            tokens = texts.vectors(self.model, batch, self._device)
+            if not (np.isfinite(tokens.vectors).all() and np.isfinite(tokens.weights).all()):
+                raise input_error(queries.path, "a query with NaN or infinite values", "finite values", "train again")
+            ends = np.cumsum(tokens.counts)[:-1]
+            parts = zip(np.split(tokens.vectors, ends), np.split(tokens.weights, ends), strict=True)
+            vectors = [QueryVectors(*map(np.ascontiguousarray, part)) for part in parts]
+            yield queries.ids.take(batch).to_pylist(), vectors
