@@ -29,7 +29,6 @@ import numpy as np
 import pyarrow as pa
 
 from cort.evaluation.measures import Qrels, evaluate_run, means, read_qrels
-from cort.evaluation.names import parse_measures
 from cort.formats.artifacts import write_artifact
 from cort.formats.records import Integers, Ranking
 from cort.formats.runs import run_of, strictly_decreasing
@@ -130,16 +129,6 @@ def make_truth(
     return Truth(queries, cut, judged, measures, options.relevance_level, options.aggregate)
 
 
-def _check_options(options: AuditOptions, kind: IndexKind) -> list[float]:
-    """Check the options, and return the widths in ascending order."""
-    widths = sorted(set(kind.check("--widths", options.widths, options.depths[-1])))
-    if options.measures:
-        parse_measures(options.measures)
-        if not options.qrels:
-            raise input_error("--measures", "no --qrels", "judgements to evaluate with", "add these or drop --measures")
-    return widths
-
-
 def sample_judged(ids: Sequence[str], qrels: Qrels | None, number: int | None, seed: int, source: Path) -> Integers:
     """Draw `number` rows of judged queries, in order, or take all if there are fewer.
 
@@ -192,7 +181,6 @@ def timed(search: Callable[[Any], Result], queries: Sequence[Any]) -> tuple[list
 
 def _measure(
     options: GraphAuditOptions | IvfPqAuditOptions,
-    widths: Sequence[float],
     index: Graph | IvfPq,
     passages: int,
     truth: Truth,
@@ -200,15 +188,17 @@ def _measure(
     candidates: int | None = None,
 ) -> None:
     """Measure both searches and write the audit."""
+    kind = INDEXES[options.kind]
+    widths = sorted({*map(kind.typed, options.widths)})
     audit = Audit(
         encoder=options.encoder,
         exact=list(audit_exact(search_exactly, truth)),
         index=options.kind,
         model=index.meta.model,
-        parameter=INDEXES[options.kind].parameter,
+        parameter=kind.parameter,
         passages=passages,
         queries=len(truth.queries),
-        searches=list(audit_searches(INDEXES[options.kind], index, truth, widths)),
+        searches=list(audit_searches(kind, index, truth, widths)),
         split=options.split,
         storage_bytes=sum(index.meta.bytes.values()),
         vectors_per_token=candidates,
@@ -242,7 +232,6 @@ def _search_vectors(
 
 def audit_graph(options: GraphAuditOptions) -> None:
     """Search exactly and with the index, and write how these differ."""
-    widths = _check_options(options, INDEXES[options.kind])
     graph = open_index(options.kind, options.index)
     passages = open_shards(options.passages, model=graph.meta.model)
     lengths = unit_lengths(PassageVectors(passages))
@@ -251,7 +240,7 @@ def audit_graph(options: GraphAuditOptions) -> None:
         expected = f"{graph.meta.count} as in {options.index}"
         raise input_error(passages[0].path, f"{count} passages", expected, "build the index again")
     queries = open_queries(options.queries, graph.meta)
-    _measure(options, widths, graph, int(count), *_search_vectors(options, passages, queries))
+    _measure(options, graph, int(count), *_search_vectors(options, passages, queries))
 
 
 def _search_tokens(options: IvfPqAuditOptions, folder: str) -> tuple[IvfPq, Truth, SearchExactly]:
@@ -283,7 +272,6 @@ def audit_ivfpq(options: IvfPqAuditOptions) -> None:
     from cort.retrieval.exact import StoredVectors
     from cort.retrieval.ivfpq import one_thread_each, open_ivfpq, single_threaded
 
-    widths = _check_options(options, INDEXES[options.kind])
     options.check_candidates(options.depths[-1])
     if options.model is None:
         passages, queries = open_both(options.passages, [options.queries])
@@ -293,7 +281,7 @@ def audit_ivfpq(options: IvfPqAuditOptions) -> None:
         index, truth, search_exactly = _search_tokens(options, options.model)
     with one_thread_each():
         single_threaded()
-        _measure(options, widths, index, index.meta.passages, truth, search_exactly, options.candidates)
+        _measure(options, index, index.meta.passages, truth, search_exactly, options.candidates)
 
 
 COMMANDS: Commands = {"graph": (GraphAuditOptions, audit_graph), "ivfpq": (IvfPqAuditOptions, audit_ivfpq)}

@@ -112,7 +112,7 @@ class ExactOptions(SearchOptions):
 class WidthOptions(SearchOptions):
     """Options of commands that search an approximate index."""
 
-    width: float | None = optional(None, f"of the search (default: {WIDTHS})", "W")
+    width: float | None = optional(None, f"of the search, without --audit (default: {WIDTHS})", "W", ge=-1)
     audit: str | None = optional(None, "instead of --width: what `audit` wrote", "JSON")
     recall: float = as_key(Width, "recall", default=RECALL)
 
@@ -211,26 +211,18 @@ def _search(options: SearchOptions, index: Index, queries: Sequence[Shard], how:
     _write(options, rank(index, batches_of(queries), options.reach), count_rows(queries), how, passages)
 
 
-def _check_width(options: WidthOptions) -> None:
-    refuse_without_effect(options, *(("beside --audit", "width") if options.audit else ("without --audit", "recall")))
-
-
 def _choose_width(options: WidthOptions, index: str, model: str) -> float:
     """Return the width given as option, the one that suffices according to an audit, or the default.
 
     :param model: fingerprint of the model that made the vectors.
     """
-    kind = INDEXES[index]
-    width = kind.default if options.width is None else options.width
     if options.audit is not None:
-        width = audited_width(options.audit, index, model, options.recall)
-    (width,) = kind.check("--width", [width], options.depth)
-    return width
+        return audited_width(options.audit, index, model, options.recall)
+    return INDEXES[index].default if options.width is None else options.width
 
 
 def retrieve_by_graph(options: GraphRunOptions) -> None:
     """Search the index and write a run."""
-    _check_width(options)
     graph = open_index(options.kind, options.index)
     width = _choose_width(options, options.kind, graph.meta.model)
     queries = open_queries(options.queries, graph.meta)
@@ -248,7 +240,6 @@ def retrieve_by_ivfpq(options: IvfPqRunOptions) -> None:
     from cort.retrieval.exact import StoredVectors
     from cort.retrieval.ivfpq import IvfPqSearch, open_ivfpq
 
-    _check_width(options)
     options.check_candidates(options.reach)
 
     def open_search(passages: Passages) -> IvfPqSearch:

@@ -6,14 +6,12 @@ consistency factor (section 4.4.3 and Figure 2), the share of a run's results th
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from cort.evaluation.measures import JudgedRanks, Qrels, evaluate_ranks, find_judged, judged_ranks, means, rank_judged
-from cort.formats.artifacts import Node
 from cort.formats.ids import positions, sort_keys
 from cort.formats.records import Integers, offsets_of
 from cort.formats.runs import Numbers, Run, strictly_decreasing, top
@@ -37,18 +35,6 @@ class Depths:
     depths: list[int]
     measures: dict[str, list[float | None]]
     saturation: dict[str, int | None]
-
-    def check(self, node: Node) -> None:
-        """Refuse depths out of order, and values or saturation points that do not belong to a depth."""
-        depths = self.depths
-        if not depths or depths[0] < 1 or any(after <= before for before, after in pairwise(depths)):
-            raise node["depths"].complain(depths, "increasing depths from 1")
-        for name, values in self.measures.items():
-            if len(values) != len(depths):
-                raise node["measures"][name].complain(f"{len(values)} values", f"{len(depths)}, one per depth")
-        for name, depth in self.saturation.items():
-            if depth is not None and depth not in depths:
-                raise node["saturation"][name].complain(depth, "one of the depths or null")
 
 
 def saturation(depths: Sequence[int], values: Sequence[float]) -> int | None:
@@ -129,12 +115,6 @@ class Consistency:
     queries: int
     depths: list[int]
     consistency: list[float | None]
-
-    def check(self, node: Node) -> None:
-        """Refuse a number of values other than one per depth."""
-        if len(self.consistency) != len(self.depths):
-            found, expected = f"{len(self.consistency)} values", f"{len(self.depths)}, one per depth"
-            raise node["consistency"].complain(found, expected)
 
 
 def consistency(run: Run, reference: Run, depths: Sequence[int], reference_depth: int = REFERENCE_DEPTH) -> list[float]:

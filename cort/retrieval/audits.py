@@ -7,9 +7,9 @@ All values but `milliseconds` are reproducible.
 from dataclasses import dataclass
 from pathlib import Path
 
-from cort.formats.artifacts import Node, read_artifact
+from cort.formats.artifacts import read_artifact
 from cort.retrieval.indexes import INDEXES
-from cort.runtime.errors import input_error, shorten
+from cort.runtime.errors import input_error
 
 
 @dataclass(frozen=True)
@@ -58,15 +58,6 @@ class Audit:
     split: str
     storage_bytes: int | None = None
     vectors_per_token: int | None = None
-
-    def check(self, node: Node) -> None:
-        """Refuse an unknown kind of index, and one with the parameter of another."""
-        if self.index not in INDEXES or INDEXES[self.index].parameter != self.parameter:
-            raise node["index"].complain(f"{shorten(self.index)} with {shorten(self.parameter)}")
-        for search in node["searches"].items():
-            search["recall"].within(float, 0, 1)
-        if self.searches:
-            INDEXES[self.index].check(str(node.source), [search.width for search in self.searches], 0)
 
 
 def audited_width(path: str | Path, index: str, model: str, recall: float) -> float:

@@ -3,7 +3,7 @@
 The workflow imports this module, too, so it imports no library of indexes or vectors.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,7 +24,7 @@ class IndexKind:
 
     :ivar files: in the folder of an index, beside meta.json.
     :ivar parameter: name of the width of a search.
-    :ivar default: width of a search if none is given; an integer if all are, from 1, or else all are above -1.
+    :ivar default: width of a search if none is given; an integer if all widths are.
     :ivar counts: whether the width is the number of results that a search keeps, and so at least the depth.
     """
 
@@ -38,24 +38,13 @@ class IndexKind:
         """Key for the widths under `audit` in the config."""
         return f"{self.parameter.removesuffix('s')}s"
 
+    def typed(self, width: float) -> float:
+        """Return a width as a number of the type of all widths."""
+        return type(self.default)(width)
+
     def allows(self, width: float, depth: int) -> bool:
         """Whether a search of this width can find `depth` results."""
         return width >= depth or not self.counts
-
-    def check(self, option: str, widths: Sequence[float], depth: int) -> list[float]:
-        """Return the widths given by `option`, as numbers of their type.
-
-        :raises InputError: for the first invalid width, or a depth that none of them allows.
-        """
-        whole = isinstance(self.default, int)
-        expected = "an integer from 1" if whole else "a number above -1"
-        for width in widths:
-            if not (float(width).is_integer() and width >= 1 if whole else -1 < width < float("inf")):
-                raise input_error(option, f"{self.parameter} {width:g}", expected, "fix the value")
-        if not self.allows(max(widths), depth):
-            found = f"{self.parameter} {max(widths):g}" + " at most" * (len(widths) > 1)
-            raise input_error(option, found, f"{depth} (the depth) or more", "raise it or lower the depth")
-        return [int(width) if whole else width for width in widths]
 
 
 INDEXES: Mapping[str, IndexKind] = {

@@ -255,20 +255,11 @@ def test_an_index_of_the_other_kind_is_refused(built, tmp_path, refused):
     assert line.startswith(f"{folder}/index/meta.json: found an index of the files ")
 
 
-def test_bad_widths_and_an_index_that_its_library_cannot_read_are_refused(tmp_path, refused):
-    folders = {kind: tmp_path / kind for kind in GRAPHS}
-    for kind, folder in folders.items():
-        folder.mkdir()
-        build(kind, folder, passages_of(folder, unit(3, 60)), **FEW_EDGES[kind])
-    for kind, more, found in (
-        ("hnsw", {"width": 20.5}, "ef 20.5"),
-        ("hnsw", {"width": 19, "depth": 20}, "ef 19, expected 20"),
-        ("onng", {"width": -1}, "epsilon -1"),
-    ):
-        line = refused("retrieve graph", **asked(kind, folders[kind], folders[kind] / "p.arrow"), **more)
-        assert line.startswith(f"--width: found {found}")
-    shorten_unnoticed(cut := copy(folders["hnsw"], tmp_path / "cut"), "hnsw")
-    line = refused("retrieve graph", **asked("hnsw", tmp_path, folders["hnsw"] / "p.arrow", cut))
+def test_an_index_that_its_library_cannot_read_is_refused(tmp_path, refused):
+    passages = passages_of(tmp_path, unit(3, 60))
+    build("hnsw", tmp_path, passages, **FEW_EDGES["hnsw"])
+    shorten_unnoticed(cut := copy(tmp_path, tmp_path / "cut"), "hnsw")
+    line = refused("retrieve graph", **asked("hnsw", tmp_path, passages, cut))
     assert line.startswith(f"{cut}/graph.hnsw: found an index that cannot be read")
 
 
