@@ -19,11 +19,11 @@ import logging
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -43,7 +43,7 @@ from cort.models.tokenizer import fingerprint
 from cort.retrieval.audits import Audit, Exact, Milliseconds, Search
 from cort.retrieval.documents import as_documents
 from cort.retrieval.graph_search import Graph, open_index, open_queries, unit_lengths
-from cort.retrieval.indexes import INDEXES, IndexKind
+from cort.retrieval.indexes import INDEXES
 from cort.retrieval.options import AuditOptions, GraphOptions, IvfPqOptions
 from cort.retrieval.rankings import batches_of, rank
 from cort.retrieval.vectors import PassageVectors
@@ -60,9 +60,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
-#: exact search for a query to a `depth`
-SearchExactly: TypeAlias = Callable[..., object]
-
 # Queries that are searched for before timing.
 WARMING = 20
 # Exact search is timed on at most this many queries, because its time hardly depends on the query.
@@ -95,76 +92,37 @@ class IvfPqAuditOptions(IvfPqOptions, AuditOptions):
 
 @dataclass(frozen=True)
 class Truth:
-    """Queries, their exact rankings by depth, and what is needed to evaluate rankings."""
+    """Queries of an audit, their judgements, and their exact rankings of the largest depth."""
 
+    options: AuditOptions
     queries: Sequence[Any]
-    rankings: Mapping[int, list[Ranking]]
     qrels: Qrels
-    measures: Sequence[str]
-    relevance_level: int
-    aggregate: str = "none"
+    rankings: Sequence[Ranking]
 
     def values(self, rankings: Iterable[Ranking]) -> dict[str, float]:
         """Return the mean measures of rankings for these queries."""
-        if not self.measures:
+        measures = sorted(self.options.measures)
+        if not measures:
             return {}
         run = run_of([ranking._replace(scores=strictly_decreasing(ranking.scores)) for ranking in rankings])
-        run = as_documents(run, self.aggregate)
-        return means(evaluate_run(run, self.qrels, self.measures, self.relevance_level), self.measures)
+        run = as_documents(run, self.options.aggregate)
+        return means(evaluate_run(run, self.qrels, measures, self.options.relevance_level), measures)
 
 
-def make_truth(
-    options: AuditOptions, queries: Sequence[Any], rankings: Sequence[Ranking], qrels: Qrels | None
-) -> Truth:
-    """Truncate exact rankings, of the largest depth, to each depth.
+def sample_queries(options: AuditOptions, ids: Sequence[str], source: Path) -> tuple[Integers, Qrels]:
+    """Draw rows of judged queries, in order, or take all if there are fewer; return their judgements, too.
 
-    :param qrels: None if there are no judgements.
-    """
-    cut = {
-        n: [Ranking(ranking.query_id, ranking.doc_ids[:n], ranking.scores[:n]) for ranking in rankings]
-        for n in options.depths
-    }
-    judged = {ranking.query_id: (qrels or {}).get(ranking.query_id, {}) for ranking in rankings}
-    measures = sorted(options.measures)
-    return Truth(queries, cut, judged, measures, options.relevance_level, options.aggregate)
+    Without judgements, any queries are taken.
 
-
-def sample_judged(ids: Sequence[str], qrels: Qrels | None, number: int | None, seed: int, source: Path) -> Integers:
-    """Draw `number` rows of judged queries, in order, or take all if there are fewer.
-
-    :param qrels: None to take any queries.
     :raises InputError: if there are none; names `source`.
     """
-    judged = np.flatnonzero([qrels is None or query_id in qrels for query_id in ids])
+    qrels = read_qrels(options.qrels, options.relevance_level) if options.qrels else {key: {} for key in ids}
+    judged = np.flatnonzero([query_id in qrels for query_id in ids])
     if len(judged) == 0:
         raise input_error(source, "no query with judgements", "some", "name queries and qrels of one split")
-    if number is not None and number < len(judged):
-        judged = np.sort(np.random.default_rng(seed).choice(judged, number, replace=False))
-    return judged
-
-
-def audit_searches(kind: IndexKind, index: Graph | IvfPq, truth: Truth, widths: Sequence[float]) -> Iterator[Search]:
-    """Measure an index with each width at each depth that it allows."""
-    pairs = [(width, depth) for width in widths for depth in truth.rankings if kind.allows(width, depth)]
-    exact_values = {depth: truth.values(rankings) for depth, rankings in truth.rankings.items()}
-    for width, depth in track(pairs, len(pairs), "searches of all queries"):
-        results, milliseconds = timed(partial(index.search, width=width, depth=depth), truth.queries)
-        both = list(zip(truth.rankings[depth], results, strict=True))
-        rankings = [Ranking(best.query_id, index.ids(rows), scores) for best, (scores, rows) in both]
-        values = truth.values(rankings)
-        loss = {measure: value - values[measure] for measure, value in exact_values[depth].items()}
-        recalls = [
-            len({*ranking.doc_ids} & {*best.doc_ids}) / len(best.doc_ids)
-            for ranking, (best, _) in zip(rankings, both, strict=True)
-        ]
-        yield Search(depth, loss, milliseconds, sum(recalls) / len(recalls), width)
-
-
-def audit_exact(search: Callable[..., object], truth: Truth) -> Iterator[Exact]:
-    """Time exact search at each depth, one query at a time."""
-    for depth, rankings in truth.rankings.items():
-        _, milliseconds = timed(partial(search, depth=depth), truth.queries[:TIMED_EXACTLY])
-        yield Exact(depth, truth.values(rankings), milliseconds)
+    if options.sample is not None and options.sample < len(judged):
+        judged = np.sort(np.random.default_rng(options.seed).choice(judged, options.sample, replace=False))
+    return judged, {ids[row]: qrels[ids[row]] for row in judged.tolist()}
 
 
 def timed(search: Callable[[Any], Result], queries: Sequence[Any]) -> tuple[list[Result], Milliseconds]:
@@ -179,54 +137,75 @@ def timed(search: Callable[[Any], Result], queries: Sequence[Any]) -> tuple[list
     return results, Milliseconds(statistics.fmean(milliseconds), statistics.median(milliseconds))
 
 
-def _measure(
+def measure(
     options: GraphAuditOptions | IvfPqAuditOptions,
     index: Graph | IvfPq,
     passages: int,
     truth: Truth,
-    search_exactly: SearchExactly,
+    search_exactly: Callable[..., object],
     candidates: int | None = None,
 ) -> None:
-    """Measure both searches and write the audit."""
-    kind = INDEXES[options.kind]
+    """Measure both searches, the index with each width at each depth that it allows, and write the audit.
+
+    :param search_exactly: takes a query and a `depth`.
+    """
+    kind, searches = INDEXES[options.kind], list[Search]()
+    best = {
+        depth: [Ranking(one.query_id, one.doc_ids[:depth], one.scores[:depth]) for one in truth.rankings]
+        for depth in options.depths
+    }
+    exact = []
+    for depth, rankings in best.items():
+        _, milliseconds = timed(partial(search_exactly, depth=depth), truth.queries[:TIMED_EXACTLY])
+        exact.append(Exact(depth, truth.values(rankings), milliseconds))
     widths = sorted({*map(kind.typed, options.widths)})
+    pairs = [(width, one) for width in widths for one in exact if kind.allows(width, one.depth)]
+    for width, one in track(pairs, len(pairs), "searches of all queries"):
+        results, milliseconds = timed(partial(index.search, width=width, depth=one.depth), truth.queries)
+        both = list(zip(best[one.depth], results, strict=True))
+        found = [Ranking(truly.query_id, index.ids(rows), scores) for truly, (scores, rows) in both]
+        values = truth.values(found)
+        recalls = [
+            len({*own.doc_ids} & {*truly.doc_ids}) / len(truly.doc_ids)
+            for own, (truly, _) in zip(found, both, strict=True)
+        ]
+        loss = {measure: value - values[measure] for measure, value in one.measures.items()}
+        searches.append(Search(one.depth, loss, milliseconds, sum(recalls) / len(recalls), width))
+        words = (kind.parameter, width, one.depth, searches[-1].recall, milliseconds.mean)
+        log.info("%s %g, depth %d: recall %.4f, %.2f ms per query", *words)
     audit = Audit(
         encoder=options.encoder,
-        exact=list(audit_exact(search_exactly, truth)),
+        exact=exact,
         index=options.kind,
         model=index.meta.model,
         parameter=kind.parameter,
         passages=passages,
         queries=len(truth.queries),
-        searches=list(audit_searches(kind, index, truth, widths)),
+        searches=searches,
         split=options.split,
         storage_bytes=sum(index.meta.bytes.values()),
         vectors_per_token=candidates,
     )
     write_artifact(options.output, audit)
-    for search in audit.searches:
-        words = (audit.parameter, search.width, search.depth, search.recall, search.milliseconds.mean)
-        log.info("%s %g, depth %d: recall %.4f, %.2f ms per query", *words)
 
 
 def _search_vectors(
     options: AuditOptions, passages: Sequence[Shard], shards: Sequence[Shard]
-) -> tuple[Truth, SearchExactly]:
-    """Draw judged queries from embedding shards and search exactly for them; return the results and the search."""
+) -> tuple[Truth, Callable[..., object]]:
+    """Draw queries from embedding shards and search exactly for them; return the results and the search."""
     import torch
 
     from cort.retrieval.exact import ExactIndex
 
-    qrels = read_qrels(options.qrels, options.relevance_level) if options.qrels else None
     table = pa.concat_tables([shard.table for shard in shards])
-    rows = sample_judged(table["id"].to_pylist(), qrels, options.sample, options.seed, shards[0].path)
+    rows, qrels = sample_queries(options, table["id"].to_pylist(), shards[0].path)
     queries = [replace(shards[0], table=table.take(rows).combine_chunks())]
     torch.set_num_threads(options.threads)
     best = list(rank(ExactIndex(passages, threads=options.threads), batches_of(queries), options.depths[-1]))
-    truth = make_truth(options, list(all_vectors(queries)), best, qrels)
     torch.set_num_threads(1)
     # Half, because other processes need memory, too.
     index = ExactIndex(passages, memory_mb=free_memory() >> 21, one_by_one=True)
+    truth = Truth(options, list(all_vectors(queries)), qrels, best)
     return truth, lambda query, depth: index.search(query[None], depth)
 
 
@@ -240,11 +219,11 @@ def audit_graph(options: GraphAuditOptions) -> None:
         expected = f"{graph.meta.count} as in {options.index}"
         raise input_error(passages[0].path, f"{count} passages", expected, "build the index again")
     queries = open_queries(options.queries, graph.meta)
-    _measure(options, graph, int(count), *_search_vectors(options, passages, queries))
+    measure(options, graph, int(count), *_search_vectors(options, passages, queries))
 
 
-def _search_tokens(options: IvfPqAuditOptions, folder: str) -> tuple[IvfPq, Truth, SearchExactly]:
-    """Open an index of token vectors, and encode judged queries and search exactly for them."""
+def _search_tokens(options: IvfPqAuditOptions, folder: str) -> tuple[IvfPq, Truth, Callable[..., object]]:
+    """Open an index of token vectors, and encode queries and search exactly for them."""
     import torch
 
     from cort.models.transformer import choose_device
@@ -252,19 +231,17 @@ def _search_tokens(options: IvfPqAuditOptions, folder: str) -> tuple[IvfPq, Trut
     from cort.retrieval.token_queries import TokenQueries
 
     encoder = TokenQueries(folder, options.passages, options.precision)
-    passages = encoder.index
-    index = open_ivfpq(options.index, passages, options.candidates)
-    qrels = read_qrels(options.qrels, options.relevance_level) if options.qrels else None
     tokens = Tokens(options.queries, fingerprint(folder))
-    rows = sample_judged(tokens.ids.to_pylist(), qrels, options.sample, options.seed, tokens.path)
+    index = open_ivfpq(options.index, encoder.index, options.candidates)
+    rows, qrels = sample_queries(options, tokens.ids.to_pylist(), tokens.path)
     with lease() as leased:
         encoder.place(choose_device(options.threads, leased))
         batches = list(encoder.encode(tokens, rows))
-    passages.device = "cpu"
+    encoder.index.device = "cpu"
     torch.set_num_threads(options.threads)
-    best = list(rank(passages, batches, options.depths[-1]))
-    truth = make_truth(options, [query for _, queries in batches for query in queries], best, qrels)
-    return index, truth, lambda query, depth: passages.search([query], depth)
+    best = list(rank(encoder.index, batches, options.depths[-1]))
+    truth = Truth(options, [query for _, queries in batches for query in queries], qrels, best)
+    return index, truth, lambda query, depth: encoder.index.search([query], depth)
 
 
 def audit_ivfpq(options: IvfPqAuditOptions) -> None:
@@ -281,7 +258,7 @@ def audit_ivfpq(options: IvfPqAuditOptions) -> None:
         index, truth, search_exactly = _search_tokens(options, options.model)
     with one_thread_each():
         single_threaded()
-        _measure(options, index, index.meta.passages, truth, search_exactly, options.candidates)
+        measure(options, index, index.meta.passages, truth, search_exactly, options.candidates)
 
 
 COMMANDS: Commands = {"graph": (GraphAuditOptions, audit_graph), "ivfpq": (IvfPqAuditOptions, audit_ivfpq)}

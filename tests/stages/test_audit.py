@@ -1,5 +1,6 @@
 import json
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -143,12 +144,14 @@ def test_an_audit_is_reproducible_except_for_times(folder, stage, tmp_path):
     assert text == json.dumps(json.loads(text), indent=2, sort_keys=True) + "\n"
 
 
-def test_the_sample_is_of_judged_queries_and_of_the_seed():
-    ids = names("q", QUERIES)
-    judged = {query_id: {} for query_id in ids[::2]}
+def test_the_sample_is_of_judged_queries_and_of_the_seed(folder):
+    ids, qrels = names("q", QUERIES), folder / "qrels.parquet"
 
-    def drawn(number, seed):
-        return audit.sample_judged(ids, judged, number, seed, "q.arrow").tolist()
+    def drawn(sample, seed):
+        options = SimpleNamespace(qrels=qrels, relevance_level=1, sample=sample, seed=seed)
+        rows, found = audit.sample_queries(options, ids, "q.arrow")
+        assert found == {ids[row]: QRELS[ids[row]] for row in rows}
+        return rows.tolist()
 
     assert drawn(None, 1) == drawn(20, 1) == drawn(99, 1) == list(range(0, QUERIES, 2))
     assert len(set(drawn(5, 1))) == 5
@@ -291,6 +294,7 @@ def test_marks_are_round_and_hold_all_values(values, marks):
 
 
 def test_measures_are_of_documents_if_passages_are_aggregated():
-    truth = audit.Truth([], {}, {"q": {"b": 1}}, ["RR@10"], 1, "max")
+    options = SimpleNamespace(measures=["RR@10"], aggregate="max", relevance_level=1)
+    truth = audit.Truth(options, [], {"q": {"b": 1}}, [])
     ranking = Ranking("q", ["a#1", "a#2", "b#0"], np.array([3.0, 3.0, 1.0]))
     assert truth.values([ranking]) == {"RR@10": 1 / 2}
