@@ -168,14 +168,6 @@ def test_zero_vectors_score_0(tmp_path, kind, search, stage):
     assert measured["recall"] == 1
 
 
-def test_a_rebuild_replaces_the_index(tmp_path, kind):
-    for count in (60, 80):
-        passages = passages_of(tmp_path, unit(3, count), str(count))
-        output = build(kind, tmp_path, passages, **FEW_EDGES[kind])
-        assert json.loads((output / "meta.json").read_text())["count"] == count
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["60.arrow", "80.arrow", "index"]
-
-
 @pytest.mark.parametrize(
     ("kinds", "vectors", "found"),
     [

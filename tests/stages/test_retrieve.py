@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from cort import encode, index, retrieve
-from cort.formats.artifacts import read_artifact, write_artifact
+from cort.formats.artifacts import read_artifact
 from cort.formats.runs import read_run
 from cort.formats.shards import Tokens
 from cort.models.late_interaction import load_late_interaction
@@ -27,19 +27,6 @@ def generator():
 def exactly(folder, queries, passages):
     """Options of exact search."""
     return {"queries": queries, "passages": passages, "tag": "t", "output": folder / "out" / "run.trec"}
-
-
-def test_the_same_bytes_from_every_partition_into_shards(tmp_path, generator, stage):
-    vectors = random_unit(generator, 300, 48)
-    vectors[100:200] = vectors[:100]
-    ids = [str(number) for number in generator.permutation(300)]
-    queries, runs = shards(tmp_path, "q", names("q", 40), random_unit(generator, 40, 48)), set()
-    for bounds, batch, threads in (((), 64, 2), ((150,), 64, 1), ((1, 2, 299), 7, 1), ((0, 300), 50, 1)):
-        passages = shards(tmp_path, f"p{len(bounds)}", ids, vectors, bounds, batch)
-        output = stage("retrieve exact", **exactly(tmp_path, queries, passages), depth=50, threads=threads)
-        assert len(read_run(output).doc_ids) == 40 * 50
-        runs.add(output.read_bytes())
-    assert len(runs) == 1
 
 
 def test_queries_that_are_documents_do_not_find_themselves(tmp_path, generator, stage):
@@ -88,14 +75,6 @@ def test_no_passages_or_no_queries(tmp_path, generator, stage):
     none = shards(tmp_path, "none", [], random_unit(generator, 0, 8))
     for queries, passages in ((none, some), (some, none)):
         assert stage("retrieve exact", **exactly(tmp_path, queries, passages)).read_bytes() == b""
-
-
-@pytest.mark.skipif("not __import__('torch').cuda.is_available()", reason="no CUDA device")
-def test_the_same_bytes_on_a_gpu(tmp_path, generator, stage):
-    queries = shards(tmp_path, "q", names("q", 40), random_unit(generator, 40, 48))
-    files = exactly(tmp_path, queries, shards(tmp_path, "p", names("d", 3000), random_unit(generator, 3000, 48)))
-    runs = {stage("retrieve exact", **files, depth=50, device=device).read_bytes() for device in ("cpu", "cuda")}
-    assert len(runs) == 1
 
 
 CPU = torch.device("cpu")
@@ -265,20 +244,6 @@ def test_the_recall_of_an_audit_is_that_of_the_runs(by_index, audited, folder, s
 def test_an_audit_encodes_queries_in_the_precision_of_the_passages(audited, placed, stage):
     stage("audit ivfpq", **audited(precision="bf16"))
     assert placed == ["fp32"]
-
-
-def test_an_audit_chooses_the_probes(by_index, audited, tmp_path, stage, refused):
-    path = stage("audit ivfpq", **audited(candidates=10**6))
-    found = read_artifact(path, Audit)
-    deepest = {search.width: search.recall for search in found.searches if search.depth == 20}
-    assert deepest[1] < deepest[2] <= deepest[LISTS] == 1
-    for recall, width in ((deepest[1], 1), (1, min(width for width in deepest if deepest[width] == 1))):
-        output = stage("retrieve ivfpq", **by_index(candidates=10**6, audit=path, recall=recall))
-        other = by_index(candidates=10**6, width=width, output=tmp_path / "other.trec")
-        assert output.read_bytes() == stage("retrieve ivfpq", **other).read_bytes()
-    output.unlink()
-    write_artifact(path, Audit(**{**vars(found), "searches": found.searches[:2]}))
-    assert "audit.probes" in refused("retrieve ivfpq", **by_index(audit=path, recall=1))
 
 
 def test_the_index_of_another_model_is_refused(make_reranker, caches, by_index, audited, folder, tmp_path, refused):

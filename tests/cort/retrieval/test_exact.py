@@ -69,29 +69,29 @@ def test_equals_brute_force(tmp_path, generator, dimension):
     check(tmp_path, queries, passages, (10, 1000), ids=ids)
 
 
-# Every size of a group and of a batch of queries, with few and with many scores at once.
+# Few and many scores, queries and passages of a thread at once; groups, and the last batch, may be cut short.
 @pytest.mark.parametrize(
-    ("batch", "scores", "group", "queries"), [(9, 1, 32, 100), (7, 50, 3, 1), (64, 450, 1, 7), (299, 10_000, 3, 100)]
+    ("scores", "group", "at_once", "held", "queries", "storage"),
+    [
+        (1, 32, 100, 1, 17, "fp32"),
+        (50, 3, 1, 40, 1, "fp16"),
+        (450, 1, 7, 64, 17, "fp16"),
+        (1_000, 16, 512, 300, 1, "fp32"),
+        (10_000, 3, 100, 1000, 3, "fp16"),
+    ],
 )
-def test_equals_brute_force_whatever_the_blocks(tmp_path, generator, monkeypatch, batch, scores, group, queries):
+def test_equals_brute_force_whatever_is_held_at_once(
+    tmp_path, generator, monkeypatch, scores, group, at_once, held, queries, storage
+):
     scores_at_once(monkeypatch, scores)
     monkeypatch.setattr(topk, "GROUP", group)
     monkeypatch.setattr(topk, "FEWEST", scores)
-    monkeypatch.setattr(exact, "QUERIES_AT_ONCE", queries)
-    check(tmp_path, random_unit(generator, 17, 16), random_unit(generator, 300, 16), (1, 20, 400), batch=batch)
-
-
-# One query, which is multiplied alone, and more; with blocks of one row, with a remainder, and of more than all.
-@pytest.mark.parametrize(
-    ("held", "queries", "storage"),
-    [(1, 3, "fp16"), (40, 1, "fp32"), (64, 17, "fp16"), (300, 2, "fp32"), (1000, 17, "fp32")],
-)
-def test_equals_brute_force_with_vectors_in_memory(tmp_path, generator, monkeypatch, held, queries, storage):
+    monkeypatch.setattr(exact, "QUERIES_AT_ONCE", at_once)
     monkeypatch.setattr(exact, "ROWS_OF_A_THREAD", held)
-    scores_at_once(monkeypatch, 1_000)
     kind = STORAGE[storage].to_pandas_dtype()
     asked, passages = (random_unit(generator, rows, 16).astype(kind) for rows in (queries, 300))
-    check(tmp_path, asked, passages, (1, 20, 400), memory_mb=1, storage=storage)
+    for memory_mb in (0, 1):
+        check(tmp_path, asked, passages, (1, 20, 400), batch=held % 71, memory_mb=memory_mb, storage=storage)
 
 
 @pytest.mark.parametrize(("devices", "threads", "memory_mb"), [(1, 3, 0), (2, 1, 1), (9, 3, 1)])
