@@ -36,8 +36,8 @@ def new_transformer(base_model: str | Path, segments: bool, seed: int, task: str
     :param segments: whether queries and passages differ in their segment ids.
     """
     more: dict[str, Any] = {"num_labels": 1} if task == "sequence-classification" else {}
-    check_transformer(base_model, CLASS_OF_TASK[task], **more)
     sentence_transformers()
+    check_transformer(base_model, CLASS_OF_TASK[task], **more)
     from sentence_transformers.base.modules import Transformer
 
     torch.manual_seed(seed)

@@ -255,8 +255,8 @@ def load_modules(folder: str | Path, kind: str, precision: str = "fp32", fix: st
     :raises InputError: names the first file, module or tensor that is wrong.
     """
     folder = Path(folder)
-    check_folder(folder, kind)
     library = sentence_transformers()
+    check_folder(folder, kind)
     with uncollected():
         options = {"device": "cpu", "trust_remote_code": False, "local_files_only": True}
         kwargs = {"use_safetensors": True, "dtype": "float32" if precision == "fp32" else "auto"}

@@ -1,5 +1,6 @@
 """Faster imports: without libraries that are not needed, and without garbage collection."""
 
+import atexit
 import gc
 import sys
 from collections.abc import Iterator, Sequence
@@ -69,8 +70,13 @@ def uncollected() -> Iterator[None]:
 
 
 def sentence_transformers() -> Any:
-    """Import sentence-transformers without what only its own training and evaluation need."""
-    with uncollected(), placeholders("datasets", "sklearn", "sklearn.metrics"):
+    """Import sentence-transformers without what only its training, its evaluation and its model cards need."""
+    with uncollected(), placeholders("datasets", "sklearn", "sklearn.metrics", "scipy.optimize"):
         import sentence_transformers
+        from sentence_transformers.base import model_card
+        from torch._dynamo.utils import dump_compile_times
 
+    vars(model_card)["is_datasets_available"] = lambda: False
+    # At the end of the process, it would import a library for tables that are not shown.
+    atexit.unregister(dump_compile_times)
     return sentence_transformers

@@ -39,11 +39,11 @@ def test_placeholders_have_any_name_and_end_with_the_block():
         importlib.import_module("missing_one.part")
 
 
-def test_sentence_transformers_is_imported_without_what_only_training_needs():
+def test_a_model_is_loaded_without_what_only_training_and_cards_of_sentence_transformers_need(make_encoder):
     program = (
-        "import sys\nfrom cort.runtime.imports import sentence_transformers\n"
-        "library = sentence_transformers()\n"
-        "print(*sorted({'datasets', 'sklearn', 'pandas', 'scipy.stats'} & sys.modules.keys()))\n"
+        "import atexit, sys\nfrom cort.models.encoder import load_encoder\n"
+        f"load_encoder({str(make_encoder())!r})\natexit._run_exitfuncs()\n"
+        "print(*sorted({'datasets', 'sklearn', 'pandas', 'scipy.optimize', 'tabulate'} & sys.modules.keys()))\n"
         "import sklearn.metrics\nprint(sklearn.metrics.pairwise_distances([[0.0]], [[2.0]]).item())"
     )
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT)
