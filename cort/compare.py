@@ -37,7 +37,6 @@ from cort.formats import tables
 from cort.formats.artifacts import csv_text, write_artifact
 from cort.reporting.format import address, verdict_lines
 from cort.runtime import cli
-from cort.runtime.errors import input_error, shorten
 from cort.runtime.files import write_text
 from cort.runtime.options import optional, options_class, read_options, required
 from cort.settings.evaluation import Evaluation
@@ -67,15 +66,6 @@ class Options(SplitOptions):
     output_queries: str = required("CSV", "queries with the largest differences")
 
 
-def _check(options: Options) -> None:
-    """Refuse inconsistent options and values out of range."""
-    names = options.systems
-    check_named(names, {"--per-query": options.per_query, "--recall": options.recall})
-    if options.baseline not in names:
-        expected = f"one of {', '.join(names)}"
-        raise input_error("--baseline", shorten(options.baseline), expected, "name a system that is compared")
-
-
 def _pairs(options: Options) -> list[Pair]:
     """List the pairs to compare, in the order of the systems, each once."""
     pairs: dict[tuple[str, str], Pair] = {}
@@ -91,7 +81,7 @@ def _pairs(options: Options) -> list[Pair]:
 
 def stage(options: Options) -> None:
     """Compare all pairs, and write the comparisons as JSON and tables."""
-    _check(options)
+    check_named(options.systems, {"--per-query": options.per_query, "--recall": options.recall})
     pairs = _pairs(options)
     values = [read_values(path) for path in options.per_query]
     refuse_unlike(options.per_query, values)

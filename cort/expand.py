@@ -109,9 +109,6 @@ def predict_queries(options: Options) -> None:
     from cort.models.expander import load_expander
     from cort.models.precision import place
 
-    if options.beams is not None and options.beams < options.queries:
-        expected = f"{options.queries} or more, as many as --queries"
-        raise input_error("--beams", options.beams, expected, "raise it or lower --queries")
     transformer, template = load_expander(options.model, options.passage_length, options.query_length)
     tokens, tokenizer = Tokens(options.tokens, fingerprint(options.model)), load_tokenizer(options.model)
     passages = FramedTexts(tokens, template, options.passage_length)

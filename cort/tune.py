@@ -25,7 +25,7 @@ import pyarrow as pa
 
 from cort.evaluation.folds import draw_folds
 from cort.evaluation.measures import Qrels, evaluate_run, read_qrels
-from cort.evaluation.names import needed_depth, parse_measures
+from cort.evaluation.names import needed_depth
 from cort.formats import tables
 from cort.formats.artifacts import write_artifact
 from cort.formats.cleaning import FORMS
@@ -220,17 +220,15 @@ def read_cases(options: WeightTuneOptions) -> tuple[list[str], Iterator[tuning.C
         query_ids = list(dict.fromkeys(query_id for run in runs for query_id in run.query_ids))
         from_zero = tuple(name in options.term_based for name in options.parts)
         return query_ids, cases_of(runs, settings._replace(from_zero=from_zero))
-    if len(options.runs) != 1:
-        raise input_error("--runs", f"{len(options.runs)} runs with scores", "one", "name the run that is re-ranked")
-    run = read_run(options.runs[0])
-    check_scores(options.runs[0], run)
+    (path,) = options.runs
+    run = read_run(path)
+    check_scores(path, run)
     scores = candidate_scores(run, tables.read_table(options.scores, tables.SCORES), options.depth, options.scores)
     return run.query_ids, reranked(run, scores, settings)
 
 
 def tune_weights(options: WeightTuneOptions) -> None:
     """Measure the grid, choose weights, and write them."""
-    parse_measures([options.measure])
     expected = len(options.runs) + (options.scores is not None)
     if len(options.parts) != expected:
         raise input_error("--parts", f"{len(options.parts)}", f"{expected}", "name each run, and the re-ranker last")

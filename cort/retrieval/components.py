@@ -21,13 +21,8 @@ def read_components(paths: Sequence[str], by_scores: bool) -> list[Run]:
     """Read runs of the same queries; log how many queries only some of them answer.
 
     :param by_scores: whether scores are used in addition to the order.
-    :raises InputError: for a single run, or one that shares no query with the others.
+    :raises InputError: for a run that shares no query with the others.
     """
-    if len(paths) < 2:
-        raise input_error("--runs", f"{len(paths)} run", "two or more", "name the runs to merge")
-    if len(set(paths)) < len(paths):
-        found = f"{len(set(paths))} different runs of {len(paths)}"
-        raise input_error("--runs", found, "each once", "drop one")
     # Arrow's default pool frees memory immediately and allocates it again, which takes a tenth of the time here.
     pa.set_memory_pool(pa.system_memory_pool())
     # Threads help, because the libraries that read release Python's lock.

@@ -236,7 +236,6 @@ def test_systems_with_other_queries_or_measures_are_refused(options, refused, tm
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"baseline": "none"}, "--baseline: found 'none', expected one of bm25, same, noise, best"),
         ({"systems": ["bm25", "same"]}, "--per-query: found 4 files, expected 2"),
         ({"systems": ["bm25", "same", "same", "best"]}, "--systems: found 'same' twice"),
     ],

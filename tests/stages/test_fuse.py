@@ -68,8 +68,6 @@ def test_a_run_without_results_adds_nothing(stage, tmp_path, two, method):
 @pytest.mark.parametrize(
     ("files", "words"),
     [
-        (["a"], "--runs: found 1 run, expected two or more"),
-        (["a", "a"], "--runs: found 1 different runs of 2"),
         (["a", "b"], "a.trec: found no query of the other runs"),
         (["a", "bad"], "bad.trec: row 1: found 4 fields"),
     ],

@@ -141,7 +141,6 @@ def test_runs_that_do_not_fit_are_refused(files, refused):
     for changes, found in (
         ({"runs": [files.a, other]}, f"{files.a}: found no query of the other runs"),
         ({"runs": [files.a, huge]}, f"{huge}: found the score 1e+300"),
-        ({"runs": files.a, "parts": "a"}, "--runs: found 1 run"),
         ({"parts": "a"}, "--parts: found 1, expected 2"),
         ({"folds": 16}, f"{files.folder}/qrels.parquet: found 15 judged queries, expected 16"),
     ):
