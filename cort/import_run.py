@@ -165,7 +165,7 @@ def stage(options: Options) -> None:
     run = of_split(read_published(options.run), query_ids, options.run)
     doc_ids = tables.read_column(options.passages, tables.PASSAGES, "doc_id")
     refuse_unknown_documents(run, doc_ids, options.run)
-    lines = write_runs(options.output, [top(options.exclusions.apply(run), options.depth)], options.tag)
+    lines = write_runs(options.output, [top(options.without_excluded(run), options.depth)], options.tag)
     log.info("%d queries, %d of %d results kept", len(run), lines, len(run.doc_ids))
 
 

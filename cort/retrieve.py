@@ -179,7 +179,7 @@ def _write(options: SearchOptions, rankings: Iterable[Ranking], queries: int, ho
     """Write the rankings as a run; log the time per query, and how many have fewer results than they could."""
     started, least = time.perf_counter(), min(options.reach, passages)
     counted = Counted(track(rankings, queries, "queries"), least)
-    lines = write_run(options.output, counted, options.tag, options.exclusions.apply)
+    lines = write_run(options.output, counted, options.tag, options.without_excluded)
     if counted.short:
         message = "%d of %d queries have fewer than %d results: search wider, or exactly"
         log.warning(message, counted.short, queries, least)
@@ -319,7 +319,7 @@ def _search_lucene(
     with LuceneProcess(options.index, options.threads, options.memory_mb, forms) as lucene:
         rankings = track(rank_all(lucene, queries, similarity, options.reach, own), count, "queries")
         counted = Counted(rankings, least=1)
-        lines = write_run(options.output, counted, options.tag, options.exclusions.apply)
+        lines = write_run(options.output, counted, options.tag, options.without_excluded)
     log.info("%d results written; %d queries have none", lines, counted.short)
 
 

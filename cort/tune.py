@@ -90,12 +90,12 @@ def measure_parameters(
     depth = needed_depth(options.measure, options.depth, options.aggregate)
     with LuceneProcess(options.index, options.threads, options.memory_mb, FORMS) as lucene:
         for row, pair in enumerate(track(grid, len(grid), "parameter pairs")):
-            found = rank_all(lucene, queries.items(), pair.similarity, depth + options.exclusions.most)
+            found = rank_all(lucene, queries.items(), pair.similarity, depth + options.most_excluded)
             for rankings in in_blocks(found, lambda ranking: len(ranking.doc_ids), ROWS_PER_BLOCK):
                 run = run_of(rankings)
                 # Strictly decreasing, so that ties are measured in the order in which `retrieve bm25` writes them.
                 scores = strictly_decreasing(run.scores, run.query_numbers()).astype(np.float64)
-                run = as_documents(options.exclusions.apply(replace(run, scores=scores)), options.aggregate)
+                run = as_documents(options.without_excluded(replace(run, scores=scores)), options.aggregate)
                 judged = {ranking.query_id: qrels[ranking.query_id] for ranking in rankings}
                 answers = evaluate_run(run, judged, [options.measure], options.relevance_level)
                 for query_id, answer in answers.items():

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 from collections import Counter
-from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -23,34 +22,6 @@ from cort.settings.fields import General, as_key
 
 # Passages of a document that are expected among the results of a query, at most.
 PASSAGES_PER_DOCUMENT = 20
-
-
-@dataclass(frozen=True)
-class Exclusions:
-    """What is dropped from runs.
-
-    :ivar own: drop the document that has the id of the query, or its passages.
-    :ivar pairs: drop these, `query_id doc_id`.
-    :ivar most: how many results of a query may be dropped.
-    """
-
-    depth: int
-    aggregate: str = "none"
-    own: bool = False
-    pairs: pa.Array = field(default_factory=lambda: pa.array([], "string"))
-    most: int = 0
-
-    def apply(self, run: Run) -> Run:
-        """Drop results, and cut what is left."""
-        if not self.most:
-            return run
-        query_ids, documents = run.ids_of_queries(), documents_of(run.doc_ids, self.aggregate)
-        dropped = pc.is_in(pc.binary_join_element_wise(query_ids, documents, " "), value_set=self.pairs)
-        if self.own:
-            dropped = pc.or_(dropped, pc.equal(query_ids, documents))
-        kept = pc.invert(dropped)
-        sizes = np.bincount(run.query_numbers()[kept.to_numpy(zero_copy_only=False)], minlength=len(run))
-        return top(Run.of_sizes(run.query_ids, sizes, run.doc_ids.filter(kept), run.scores[kept]), self.depth)
 
 
 def read_pairs(path: str | Path) -> list[tuple[str, str]]:
@@ -79,16 +50,33 @@ class ExclusionOptions(Aggregation):
     ignore_own: bool = as_key(Split, "ignore_own")
     exclude: str | None = optional(None, "results to drop: lines of query_id and doc_id", "FILE")
 
-    @functools.cached_property
-    def exclusions(self) -> Exclusions:
-        """What is dropped before results are cut to the depth."""
-        pairs = read_pairs(self.exclude) if self.exclude else []
-        most = int(self.ignore_own) + max(Counter(query_id for query_id, _ in pairs).values(), default=0)
-        most *= 1 if self.aggregate == "none" else PASSAGES_PER_DOCUMENT
-        joined = pa.array([f"{query_id} {doc_id}" for query_id, doc_id in pairs], "string")
-        return Exclusions(self.depth, self.aggregate, self.ignore_own, joined, most)
+    @cached_property
+    def _pairs(self) -> list[tuple[str, str]]:
+        return read_pairs(self.exclude) if self.exclude else []
+
+    @cached_property
+    def _joined(self) -> pa.Array:
+        return pa.array([f"{query_id} {doc_id}" for query_id, doc_id in self._pairs], "string")
+
+    @cached_property
+    def most_excluded(self) -> int:
+        """How many results of a query may be dropped."""
+        most = int(self.ignore_own) + max(Counter(query_id for query_id, _ in self._pairs).values(), default=0)
+        return most * (1 if self.aggregate == "none" else PASSAGES_PER_DOCUMENT)
 
     @property
     def reach(self) -> int:
         """How many results of a query to search for, so that enough are left."""
-        return self.depth + self.exclusions.most
+        return self.depth + self.most_excluded
+
+    def without_excluded(self, run: Run) -> Run:
+        """Drop results, and cut what is left."""
+        if not self.most_excluded:
+            return run
+        query_ids, documents = run.ids_of_queries(), documents_of(run.doc_ids, self.aggregate)
+        dropped = pc.is_in(pc.binary_join_element_wise(query_ids, documents, " "), value_set=self._joined)
+        if self.ignore_own:
+            dropped = pc.or_(dropped, pc.equal(query_ids, documents))
+        kept = pc.invert(dropped)
+        sizes = np.bincount(run.query_numbers()[kept.to_numpy(zero_copy_only=False)], minlength=len(run))
+        return top(Run.of_sizes(run.query_ids, sizes, run.doc_ids.filter(kept), run.scores[kept]), self.depth)

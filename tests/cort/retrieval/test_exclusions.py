@@ -48,6 +48,6 @@ def test_results_are_dropped_before_the_run_is_cut(tmp_path, aggregate, own, pai
     options = ExclusionOptions(depth=2, ignore_own=own, exclude=file, aggregate=aggregate)
     retrieved = {"a": ["a", "b", "c", "a#1"], "b": ["b", "a", "a#1", "d"]}
     rankings = [Ranking(name, doc_ids, np.arange(4.0, 0, -1)) for name, doc_ids in retrieved.items()]
-    write_run(tmp_path / "run.trec", rankings, "tag", options.exclusions.apply)
+    write_run(tmp_path / "run.trec", rankings, "tag", options.without_excluded)
     assert {name: doc_ids for name, doc_ids, _ in read_run(tmp_path / "run.trec")} == expected
     assert options.reach == 2 + (1 if aggregate == "none" else 20) * (own + max(map(pairs.count, ("a ", "b "))))
