@@ -49,6 +49,11 @@ def model_of(results: Results, section: str, name: str, files: Sequence[str]) ->
     return Model(Path(results.weights(section, name)).parent, cleaning, settings["precision"], files)
 
 
+def with_vectors(results: Results, section: str, name: str) -> Model:
+    """Return an encoder or re-ranker with what it made of the passages."""
+    return model_of(results, section, name, results.vectors(section, name))
+
+
 class Tokenizer:
     """Token ids of a few texts, as the stage `tokenize` computes them in bulk."""
 
@@ -74,7 +79,7 @@ class LightSearch:
 
         :raises Exception: of any kind, if torch is needed.
         """
-        model = model_of(results, "encoders", name, results.vectors("encoders", name))
+        model = with_vectors(results, "encoders", name)
         self.tokenize = Tokenizer(model.folder, model.cleaning)
         self._encode = light_encoder(model.folder, read_precision(model.files[0]))
         self._shards = open_shards(model.files, model_fingerprint(model.folder))

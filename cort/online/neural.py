@@ -29,7 +29,7 @@ from cort.models.precision import settle
 from cort.models.rerankers import load_reranker
 from cort.models.sparse_encoder import load_sparse_encoder
 from cort.models.tokenizer import fingerprint
-from cort.online.light import Model, TokenIds, Tokenizer, model_of
+from cort.online.light import Model, TokenIds, Tokenizer, model_of, with_vectors
 from cort.retrieval.exact import StoredVectors
 from cort.retrieval.graph_search import Graph, GraphSearch, open_index
 from cort.retrieval.impacts import MOST_TERMS, as_text, quantised
@@ -54,18 +54,25 @@ PART_OF_MEMORY = 4
 
 def encoder_of(results: Results, name: str, device: torch.device) -> QueryEncoder:
     """Open an encoder of an experiment."""
-    return QueryEncoder(model_of(results, "encoders", name, results.vectors("encoders", name)), device)
+    return QueryEncoder(with_vectors(results, "encoders", name), device)
 
 
-class QueryEncoder:
+class Loaded:
+    """A model on a device, and its tokenizer."""
+
+    def __init__(self, model: Model, device: torch.device, load: Callable[..., Any]) -> None:
+        self.tokenize, self.device = Tokenizer(model.folder, model.cleaning), device
+        self.model = load(model.folder, model.precision)
+
+
+class QueryEncoder(Loaded):
     """An encoder for queries, and the shards of the passages' vectors.
 
     Vectors are those of the stage `encode` except for the last bits, which depend on padding.
     """
 
     def __init__(self, model: Model, device: torch.device) -> None:
-        self.tokenize, self.device = Tokenizer(model.folder, model.cleaning), device
-        self.model = load_encoder(model.folder, model.precision)
+        super().__init__(model, device, load_encoder)
         self.fingerprint = model_fingerprint(model.folder)
         self.shards = open_shards(model.files, self.fingerprint)
         self.model.place(device, precision_of_queries(self.shards[0].precision, model.precision))
@@ -78,15 +85,14 @@ class QueryEncoder:
         return np.asarray(stored, dtype=np.float32)
 
 
-class SparseQueryEncoder:
+class SparseQueryEncoder(Loaded):
     """A sparse encoder for queries.
 
     Impacts are those of the stage `encode`, unless the last bits, which depend on padding, decide how one is rounded.
     """
 
     def __init__(self, model: Model, device: torch.device) -> None:
-        self.tokenize, self.device = Tokenizer(model.folder, model.cleaning), device
-        self.model = load_sparse_encoder(model.folder, model.precision)
+        super().__init__(model, device, load_sparse_encoder)
         self.model.place(device, precision_of_queries(read_precision(model.files[0]), model.precision))
 
     def encode(self, tokens: Sequence[TokenIds]) -> list[Impacts]:
@@ -115,18 +121,18 @@ class TokenEncoder:
         return [query for _, queries in batches for query in queries]
 
 
-class Reranker:
+class Reranker(Loaded):
     """A re-ranker, and the token ids of all passages, mapped from their cache."""
 
     def __init__(self, model: Model, device: torch.device) -> None:
+        super().__init__(model, device, load_reranker)
         self._passages = Tokens(model.files[0], fingerprint(model.folder))
-        self.tokenize, self.device = Tokenizer(model.folder, model.cleaning), device
-        self.model = load_reranker(model.folder, model.precision)
         self.model.place(device, settle(model.precision, device))
 
     def pairs(self, text: str) -> Pairs:
         """Pair a query, as row 0, with all passages."""
-        return self.model.pairs(Tokens.of_texts(self.tokenize([text])), self._passages)
+        pairs: Pairs = self.model.pairs(Tokens.of_texts(self.tokenize([text])), self._passages)
+        return pairs
 
     def score(self, text: str, rows: Sequence[int]) -> npt.NDArray[np.float64]:
         """Score the passages in some rows of the collection for a query."""
@@ -156,12 +162,8 @@ class ImpactSearch:
 
     def search(self, vectors: Sequence[Impacts], depth: int) -> list[Ranking]:
         """Rank passages for the impacts of each query."""
-        return self.lucene.search([_text(vector) for vector in vectors], BY_IMPACTS, depth)
-
-
-def _text(vector: Impacts) -> str:
-    tokens, impacts = vector
-    return as_text(tokens.tolist(), impacts.tolist())
+        texts = [as_text(tokens.tolist(), impacts.tolist()) for tokens, impacts in vectors]
+        return self.lucene.search(texts, BY_IMPACTS, depth)
 
 
 Opened = TypeVar("Opened")
@@ -208,17 +210,9 @@ class Opening:
         self._graph = cache(open_index)
         self._stored = cache(lambda name: StoredVectors(self._encoder(name).shards))
         self._ivfpq = cache(partial(open_ivfpq, candidates=0))
-        self._token_encoder = cache(self._open_token_encoder)
-        self._sparse = cache(
-            lambda name: SparseQueryEncoder(
-                model_of(results, "encoders", name, results.vectors("encoders", name)), self._device
-            )
-        )
+        self._token_encoder = cache(lambda name: TokenEncoder(with_vectors(results, "rerankers", name), self._device))
+        self._sparse = cache(lambda name: SparseQueryEncoder(with_vectors(results, "encoders", name), self._device))
         self.reranker = cache(self._open_reranker)
-
-    def _open_token_encoder(self, name: str) -> TokenEncoder:
-        files = self._results.vectors("rerankers", name)
-        return TokenEncoder(model_of(self._results, "rerankers", name, files), self._device)
 
     def _open_reranker(self, name: str) -> Reranker:
         files = [self._results.tokens("rerankers", name, "passages")]

@@ -31,8 +31,8 @@ COLUMNS = ["split", "system", "mean", "low", "high", TIME, MEMORY, "measure"]
 WIDTHS = {"fp32": 4, "fp16": 2, "int8": 1}
 CAPTION = (
     "the first measure with its bootstrap interval; the median time of a search, one after the other, where it was "
-    "measured; the size of the vectors and indexes that are searched, without texts, ids and models. In bold: no other "
-    "system is at least as good, as fast and as small."
+    "measured (of smaller vectors, as fp32); the size of the vectors and indexes that are searched, without texts, ids "
+    "and models. In bold: no other system is at least as good, as fast and as small."
 )
 FRONT = (
     "Quality, with its bootstrap interval, against the median time of a query and the memory of a passage. A thin line "
