@@ -330,8 +330,11 @@ def test_the_study_of_synthetic_labels_is_that_of_the_documentation():
         for row in csv.DictReader(lines):
             values = " | ".join(row[key] for key in ("bm25", "equal", "synthetic", "test"))
             assert f"| {row['collection']}, {row['encoder']} ({row['weight']}) | {values} |" in text
-    assert verdict.doubts() in text
-    assert "1 of 8 fusions" in verdict.doubts()
+    # .818 instead of .841 on SQuAD; .096 in all eight.
+    expected = (
+        "1 of 8 fusions tuned on them were worse than BM25, by up to 0.023; 0.012 below the best weights on average"
+    )
+    assert expected in verdict.doubts()
 
 
 def test_an_edit_after_which_nothing_is_compared_is_refused(folder, build, capsys):
