@@ -5,8 +5,7 @@ Queries without judgements come last; without any judgements, queries are listed
 The folder can be moved anywhere, and the page makes no network requests. Its data are scripts that load on demand:
 values per system, and the results of a few queries each, with the texts of relevant passages and of `--texts` more.
 
-Reads:  runs and per-query measures of all systems, the queries, the judgements and the passages (streamed; the texts
-        shown are kept on disk)
+Reads:  runs and per-query measures of all systems, the queries, the judgements and the passages (streamed)
 Writes: a folder with index.html, explorer.js, explorer.css and data/*.js
 Usage: python -m cort.explorer --dataset msmarco --split dev --systems bm25 cort --runs bm25.trec cort.trec
        --per-query bm25.parquet cort.parquet --queries queries.parquet --qrels qrels.parquet
@@ -17,7 +16,6 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -28,12 +26,11 @@ from cort.evaluation.values import Values, check_named, read_values, refuse_unli
 from cort.formats import tables
 from cort.formats.ids import positions
 from cort.formats.runs import read_run
-from cort.reporting.explorer.page import Experiment, select_texts, write_page
+from cort.reporting.explorer.page import Experiment, Texts, write_page
 from cort.reporting.explorer.rankings import combine, first_results, ranks_of, relevant_passages
 from cort.retrieval.documents import documents_of, group_passages
 from cort.runtime import cli
-from cort.runtime.errors import input_error, shorten
-from cort.runtime.files import atomic_folder, temporary_folder
+from cort.runtime.files import atomic_folder
 from cort.runtime.options import optional, options_class, required
 from cort.settings.collection import Aggregation
 from cort.settings.evaluation import Explorer
@@ -56,26 +53,13 @@ class Options(Explorer, Aggregation, JudgedOptions):
     output: str = required("FOLDER")
 
 
-def _texts_of_queries(path: str, measured: Sequence[str]) -> dict[str, str]:
-    """Return the texts of all queries, the measured ones first."""
-    texts = tables.read_queries(path)
-    if missing := [query_id for query_id in measured if query_id not in texts]:
-        fix = "name the queries of the same split"
-        raise input_error(path, f"no query_id {shorten(missing[0])}", "every query that was measured", fix)
-    return {query_id: texts[query_id] for query_id in dict.fromkeys([*measured, *texts])}
-
-
 def _read_measured(options: Options) -> tuple[list[Values], Qrels]:
     """Return the values of each system on the judged queries, and the judgements; both are empty without judgements."""
     if not options.per_query:
         return [Values([], [], np.empty((0, 0))) for _ in options.systems], {}
     values = [read_values(path) for path in options.per_query]
     refuse_unlike(options.per_query, values)
-    qrels = read_qrels(options.qrels, options.relevance_level)
-    if unjudged := [query_id for query_id in values[0].query_ids if query_id not in qrels]:
-        found, expected = f"no judgement of query {shorten(unjudged[0])}", "judgements of every query that was measured"
-        raise input_error(options.qrels, found, expected, "name those of the same split")
-    return values, qrels
+    return values, read_qrels(options.qrels, options.relevance_level)
 
 
 def _with_others(values: Values, query_ids: list[str]) -> Values:
@@ -89,8 +73,9 @@ def stage(options: Options) -> None:
     measures = {"--per-query": options.per_query} if options.per_query else {}
     check_named(options.systems, {"--runs": options.runs, **measures})
     measured, qrels = _read_measured(options)
-    texts_of_queries = _texts_of_queries(options.queries, measured[0].query_ids)
-    query_ids, level = list(texts_of_queries), options.relevance_level
+    texts_of_queries = tables.read_queries(options.queries)
+    # The measured ones first.
+    query_ids, level = [*dict.fromkeys([*measured[0].query_ids, *texts_of_queries])], options.relevance_level
     qrels = {query_id: qrels.get(query_id, {}) for query_id in query_ids}
     relevant = relevant_passages(qrels, query_ids, level)
     how = options.aggregate
@@ -113,15 +98,14 @@ def stage(options: Options) -> None:
         split=options.split,
         systems=options.systems,
         values=[_with_others(values, query_ids) for values in measured],
-        texts=list(texts_of_queries.values()),
+        texts=[texts_of_queries[query_id] for query_id in query_ids],
         qrels=qrels,
         relevance_level=level,
         rankings=rankings,
         aggregate=how,
     )
-    with temporary_folder(options.output) as parts, atomic_folder(options.output) as folder:
-        texts = select_texts(options.passages, rankings.ids, relevant.doc_ids, parts)
-        size = write_page(folder, experiment, texts, options.texts)
+    with atomic_folder(options.output) as folder:
+        size = write_page(folder, experiment, Texts(options.passages, rankings.ids), options.texts)
     log.info("%d queries, %d systems, %.1f MB", len(query_ids), len(options.systems), size / 1e6)
 
 

@@ -281,7 +281,6 @@ def test_what_is_absent_is_left_out(tmp_path, page_of, capsys):
 @pytest.mark.parametrize(
     ("kind", "name", "content", "words"),
     [
-        ("curves", "e", "a,b\n1,2\n", "curve.csv: found "),
         ("selections", "e", {"a": 1}, "selection.json: found no 'metric'"),
         ("filters", "pairs of r", {"a": "b"}, "found 'b' at a, expected an integer"),
         ("measures", "bm25 on dev", "{", "bm25.json"),

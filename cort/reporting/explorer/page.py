@@ -20,9 +20,8 @@ import pyarrow.compute as pc
 from cort.evaluation.measures import Qrels
 from cort.evaluation.values import Values
 from cort.formats.ids import positions
-from cort.formats.tables import PASSAGES, arrow_writer, iter_batches, open_arrow
+from cort.formats.tables import PASSAGES, iter_batches
 from cort.reporting.explorer.rankings import UNKNOWN, Rankings
-from cort.runtime.errors import input_error, shorten
 from cort.runtime.progress import track
 
 ASSETS = ("index.html", "explorer.js", "explorer.css")
@@ -32,58 +31,39 @@ RESULTS_PER_SHARD, QUERIES_PER_SHARD = 12_000, 20
 COMMON = 10
 # Characters kept of a passage, so that no single passage fills a file.
 LONGEST = 5_000
-KEPT = pa.schema([("text", pa.string()), ("length", pa.int32())])
-
-
-class Texts:
-    """The texts of passages by their numbers, read from disk."""
-
-    def __init__(self, path: Path, rows: npt.NDArray[np.int64]) -> None:
-        table = open_arrow(path, "table of texts", "run the stage again")
-        self._chunks = table["text"].chunks
-        self._lengths = table["length"].to_numpy()
-        self._starts = np.cumsum([0, *map(len, self._chunks)])
-        self._rows = rows
-
-    def __getitem__(self, numbers: npt.NDArray[np.int32]) -> list[str]:
-        """Return texts; truncated ones end in ``… (the first 5,000 of 7,654 characters)``."""
-        rows = self._rows[numbers]
-        chunks = np.searchsorted(self._starts, rows, side="right") - 1
-        # One by one, because Arrow would first concatenate all chunks.
-        pairs = zip(chunks.tolist(), (rows - self._starts[chunks]).tolist(), strict=True)
-        texts = [self._chunks[chunk][row].as_py() for chunk, row in pairs]
-        return [
-            text if size <= LONGEST else f"{text} … (the first {LONGEST:,} of {size:,} characters)"
-            for text, size in zip(texts, self._lengths[rows].tolist(), strict=True)
-        ]
 
 
 ABSENT = "(The collection lacks this document.)"
 
 
-def select_texts(passages: str | Path, ids: pa.Array, judged: Sequence[str], folder: Path) -> Texts:
-    """Stream the passages and keep the texts of `ids` in a file in `folder`; only judged ones may be absent."""
-    path, rows = folder / "texts.arrow", np.full(len(ids), -1, dtype=np.int64)
-    kept = 0
-    with arrow_writer(path, KEPT) as file:
+# The first row stands for what is judged, but not in the collection.
+KEPT = pa.record_batch([pa.array([ABSENT], "large_string"), pa.array([len(ABSENT)])], ["text", "length"])
+
+
+class Texts:
+    """The texts of passages, and their lengths before they were cut, by the passages' numbers."""
+
+    def __init__(self, passages: str | Path, ids: pa.Array) -> None:
+        """Stream the passages and keep the texts of `ids`, whose places are their numbers."""
+        self._rows, kept, count = np.zeros(len(ids), dtype=np.int64), [KEPT], 1
         for batch in track(iter_batches(passages, PASSAGES), None, "batches read"):
             numbers = positions(batch["doc_id"], ids)
             selected = np.flatnonzero(numbers >= 0)
-            rows[numbers[selected]] = kept + np.arange(len(selected))
-            kept += len(selected)
-            texts = batch["text"].take(pa.array(selected))
-            lengths = pc.utf8_length(texts)
-            file.write_batch(pa.record_batch([pc.utf8_slice_codeunits(texts, 0, LONGEST), lengths], schema=KEPT))
-        missing = np.flatnonzero(rows < 0)
-        unknown = ids.take(pa.array(missing))
-        unknown = unknown.filter(pc.invert(pc.is_in(unknown, value_set=pa.array(judged, "string"))))
-        if len(unknown):
-            found = f"no doc_id {shorten(unknown[0].as_py())}"
-            raise input_error(passages, found, "every id in the runs", "name the matching file")
-        if missing.size:
-            rows[missing] = kept
-            file.write_batch(pa.record_batch([[ABSENT], pa.array([len(ABSENT)], "int32")], schema=KEPT))
-    return Texts(path, rows)
+            self._rows[numbers[selected]] = count + np.arange(len(selected))
+            count += len(selected)
+            texts = batch["text"].take(pa.array(selected)).cast("large_string")
+            kept.append(
+                pa.record_batch([pc.utf8_slice_codeunits(texts, 0, LONGEST), pc.utf8_length(texts)], KEPT.schema)
+            )
+        self._kept = pa.Table.from_batches(kept).combine_chunks()
+
+    def __getitem__(self, numbers: npt.NDArray[np.int32]) -> list[str]:
+        """Return texts; truncated ones end in ``… (the first 5,000 of 7,654 characters)``."""
+        found = self._kept.take(pa.array(self._rows[numbers]))
+        return [
+            text if size <= LONGEST else f"{text} … (the first {LONGEST:,} of {size:,} characters)"
+            for text, size in zip(*(column.to_pylist() for column in found.columns), strict=True)
+        ]
 
 
 @dataclass(frozen=True)
