@@ -12,7 +12,8 @@ from cort.formats.shards import Tokens, open_shards, write_shard, write_tokens
 from cort.models.encoder import load_encoder, texts_of
 from cort.models.layout import model_fingerprint
 from cort.online.light import LightSearch, Tokenizer, open_light
-from cort.online.neural import ExactSearch, Model, QueryEncoder
+from cort.online.neural import Model, QueryEncoder, VectorSearch
+from cort.retrieval.exact import ExactIndex
 from cort.runtime.errors import InputError
 from tests.support.layouts import LAYOUTS, Maker, take_in
 from tests.support.online import SYSTEMS, results_with
@@ -26,6 +27,10 @@ LIGHT = {
     "weighted mean",
     *("static", "static, prompts, inner product", "model2vec", "auto_map of a known type", "shards"),
 }
+
+
+def exact_search(shards):
+    return VectorSearch(ExactIndex(shards, one_by_one=True))
 
 
 class Experiment:
@@ -63,7 +68,7 @@ class Experiment:
         """Search with and without torch; the largest deviation of a vector."""
         light, files = self.open(), [self.passages]
         torch_encoder = QueryEncoder(Model(self.model, "raw", "fp32", files), CPU)
-        search, deviations = ExactSearch(open_shards(files), ["cpu"], 1), []
+        search, deviations = exact_search(open_shards(files)), []
         for query in [*QUERIES, *self.world.query_texts]:
             [tokens], [expected] = light.tokenize([query]), torch_encoder.tokenize([query])
             assert tokens.tolist() == expected.tolist()
@@ -172,7 +177,7 @@ def test_ties_are_broken_by_id_and_zero_has_no_sign(tmp_path):
     light = light_of(tmp_path / "p.arrow")
     query = generator.integers(-2, 3, (1, 8)).astype(np.float32)
     for depth in (1, 20, 300, 400):
-        [found], [expected] = light.search(query, depth), ExactSearch(light._shards, ["cpu"], 1).search(query, depth)
+        [found], [expected] = light.search(query, depth), exact_search(light._shards).search(query, depth)
         assert found.doc_ids[:depth] == expected.doc_ids
         assert found.scores[:depth].astype(np.float32).tobytes() == expected.scores.tobytes()
 
