@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.nn import functional
@@ -164,11 +164,9 @@ def load_kernel_pooling(folder: str | Path, precision: str = "fp32") -> KernelPo
     """Load a model folder in evaluation mode, always in single precision."""
     settings = read_settings(folder)
     try:
-        with safe_open(Path(folder) / WEIGHTS, "pt") as file:
-            vocabulary = file.get_slice("vectors.weight").get_shape()[0]
-        model = KernelPooling(torch.empty(vocabulary, settings.dimension), settings, folder)
         weights = load_file(Path(folder) / WEIGHTS)
-    except (OSError, SafetensorError, IndexError) as error:
+        model = KernelPooling(torch.empty_like(weights["vectors.weight"]), settings, folder)
+    except (OSError, SafetensorError, KeyError) as error:
         found = f"no re-ranker ({error})"
         raise input_error(folder, found, "a folder that `train_reranker` wrote", "name that folder") from error
     check_tensors(Path(folder) / WEIGHTS, weights, model.state_dict(), FIX)

@@ -47,12 +47,6 @@ class Settings:
         value = self.values.get(key)
         return value if value is None or kind is None else self.node[key].read(kind)
 
-    def limit(self, key: str, kind: type = int) -> Any:
-        """Read a number of at least 1; None if it is missing."""
-        if (value := self.get(key, kind)) is not None and value < 1:
-            raise self.node[key].complain(str(self.values[key]), "1 or more")
-        return value
-
 
 def has_modules(folder: str | Path) -> bool:
     """Tell whether a folder has the layout of sentence-transformers."""
@@ -114,7 +108,7 @@ def read_length(folder: str | Path, kind: str) -> int | None:
     """Read the number of tokens that texts of a kind are truncated to; None for no limit."""
     own = tokenizer_folder(folder, kind)
     settings = transformer_settings(own)
-    length = settings.limit(f"{TASKS[kind]}_length") or settings.limit("max_seq_length")
+    length = settings.get(f"{TASKS[kind]}_length", int) or settings.get("max_seq_length", int)
     return length or model_max_length(own)
 
 
@@ -125,7 +119,7 @@ def transformer_settings(folder: Path) -> Settings:
 
 def model_max_length(folder: Path) -> int | None:
     """Read the limit of a tokenizer, which without one is a huge floating-point number."""
-    limit = Settings(folder / "tokenizer_config.json").limit("model_max_length", float)
+    limit = Settings(folder / "tokenizer_config.json").get("model_max_length", float)
     return int(limit) if limit is not None and limit < 1e6 else None
 
 

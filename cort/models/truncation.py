@@ -121,7 +121,7 @@ def limits_for(kind: str, lengths: tuple[int, int], template: Template) -> Limit
 def read_limits(folder: str | Path) -> Limits | None:
     """Read how much of its texts a saved model reads; None for a base model."""
     path = Path(folder) / PairSettings.FILE
-    tokens = Settings(Path(folder) / PAIR_PROMPT).limit("tokens")
+    tokens = Settings(Path(folder) / PAIR_PROMPT).get("tokens", int)
     if path.is_file():
         node = read_json(path)
         query, longest = (node[key].read(int) for key in ("query_length", "max_length"))
@@ -134,7 +134,7 @@ def read_limits(folder: str | Path) -> Limits | None:
         if tokens:
             return Limits(lengths[0], longest - tokens, together=True)
         limits = limits_for("cross_encoder", (lengths[0], longest), load_template(folder))
-        own = transformer_settings(tokenizer_folder(folder)).limit("query_length")
+        own = transformer_settings(tokenizer_folder(folder)).get("query_length", int)
         return limits if own else replace(limits, query=limits.passage)
     if modules_of(folder)[0].name not in ("Transformer", "MLMTransformer"):
         return Limits(UNLIMITED, UNLIMITED)

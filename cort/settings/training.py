@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from cort.runtime.keys import section, setting
-from cort.settings.fields import Precision
+from cort.settings.fields import PrecisionOrAuto
 
 
 @section
@@ -40,8 +40,9 @@ class Optimization:
     """Updates between validations; below 1, a share of all updates."""
     max_gradient_norm: float = setting(0, "0: no clipping", ge=0, le=1_000_000)
     """Clip gradients to this norm; 0: no clipping."""
-    precision: Precision = "fp32"
-    """Arithmetic of training; losses are always computed in fp32."""
+    precision: PrecisionOrAuto = "fp32"
+    """Arithmetic of training; losses are always computed in fp32. `auto` is bf16 if the machine that begins the
+    training has instructions for it, else fp32."""
     tokens_at_once: int = setting(8192, "whose activations are kept: memory and speed", "N", ge=1, le=100_000_000)
     """Padded tokens encoded together on each GPU, from as many mini-batches of an update as fit. Activations take about
     80 bytes per token, layer and hidden unit in fp32."""

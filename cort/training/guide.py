@@ -63,7 +63,7 @@ class Guide:
 
 def encode_start(encoder: Encoder, texts: Texts, rows: Rows, kind: str) -> Vectors:
     """Encode rows with the encoder before training, on a GPU if there is one; `kind` names them in the log."""
-    rows, device = np.unique(rows), _device()
+    rows, device = np.unique(rows), device_of_training()
     encoder.eval().to(device)
     parts = np.split(rows, range(TEXTS_AT_ONCE, len(rows), TEXTS_AT_ONCE))
     with Counter(len(rows), f"{kind} encoded before training") as counter, counted(encoder, counter):
@@ -87,7 +87,8 @@ def report_left_out(guide: Guide, triples: Rows, size: int) -> None:
     log.log(level, "left out as likely relevant: %.1f %% of hard negatives, %.2f %% of other passages", *shares)
 
 
-def _device() -> torch.device:
+def device_of_training() -> torch.device:
+    """Return the device on which accelerate will train in this process."""
     if not torch.cuda.is_available() or os.environ.get("ACCELERATE_USE_CPU") == "true":
         return torch.device("cpu")
     return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())

@@ -21,12 +21,14 @@ from cort.formats.artifacts import write_artifact
 from cort.models.card import write_card
 from cort.models.layout import model_fingerprint
 from cort.models.modules import TextModel
+from cort.models.precision import forget, settle
 from cort.models.transformer import identity
 from cort.runtime.errors import InputError, input_error
 from cort.runtime.files import atomic_folder
 from cort.runtime.options import read_options
 from cort.runtime.progress import Counter
 from cort.training.checkpoints import Checkpoints
+from cort.training.guide import device_of_training
 from cort.training.microbatches import (
     Forward,
     MicroBatch,
@@ -95,11 +97,14 @@ def train(options: Options, make_task: Callable[[Options], Task]) -> None:
     if options.checkpoints is not None:
         identify = partial(_identity, options, task.examples)
         checkpoints = Checkpoints(options.checkpoints, identify, options.checkpoint_every)
-    curve, selection = fit(task, read_options(TrainingSettings, options), checkpoints, options.events)
+    precision: Any = settle(options.precision, device_of_training(), options.checkpoints)
+    settings = replace(read_options(TrainingSettings, options), precision=precision)
+    curve, selection = fit(task, settings, checkpoints, options.events)
     if PartialState().is_main_process:
         write_curve(options.output_curve, curve)
         write_artifact(options.output_selection, selection)
         if checkpoints:
+            forget(options.checkpoints)
             checkpoints.remove()
 
 

@@ -158,7 +158,7 @@ def test_blocks_of_an_interrupted_shard_serve_other_shards_in_their_precision(
         made.append(rows[0])
         return encode_block(job, rows, **named)
 
-    monkeypatch.setattr(precision, "measure", lambda device: "bf16")
+    monkeypatch.setattr(precision, "choose", lambda device: "bf16")
     monkeypatch.setattr(encode, function, block)
     chosen = {"command": name, "precision": "auto", "checkpoints": tmp_path / "kept"}
     named = options(model, caches, tmp_path / "a.arrow", **chosen)
@@ -166,7 +166,7 @@ def test_blocks_of_an_interrupted_shard_serve_other_shards_in_their_precision(
     assert made == [0, 16]
     # Another machine goes on, with other shards.
     limit = 1_000
-    monkeypatch.setattr(precision, "measure", lambda device: "fp32")
+    monkeypatch.setattr(precision, "choose", lambda device: "fp32")
     paths = [run(model, tmp_path / f"{number}.arrow", shard=f"{number}-of-2", **chosen) for number in (1, 2)]
     ids, vectors = contents(name, paths)
     assert ids == whole[0]
@@ -185,7 +185,7 @@ def test_blocks_of_an_interrupted_shard_serve_other_shards_in_their_precision(
 def test_queries_get_the_precision_of_the_passages(
     run, model, caches, tmp_path, monkeypatch, stored, configured, expected
 ):
-    monkeypatch.setattr(precision, "measure", lambda device: pytest.fail("the passages have a precision"))
+    monkeypatch.setattr(precision, "choose", lambda device: pytest.fail("the passages have a precision"))
     passages = run(model, tmp_path / "passages.arrow", precision=stored or expected)
     if stored is None:
         without_precision(passages)

@@ -13,6 +13,7 @@ from cort.evaluation.measures import evaluate_run, means, qrels_by_query
 from cort.formats import tables
 from cort.formats.runs import Run, read_run
 from cort.formats.shards import Tokens
+from cort.models import precision
 from cort.models.encoder import load_encoder, new_encoder, texts_of
 from cort.models.settings import EncoderSettings
 from cort.training import triples as training_triples
@@ -400,3 +401,13 @@ def test_triples_of_unknown_ids_or_one_passage_and_no_triples_are_refused(
     tables.write_table(path, pa.Table.from_pylist(rows, tables.TRIPLES))
     place = "row 3: " if "passage '" in words else ""
     assert re.match(f"{path}: {place}found {words}", refuse(**{name: path}))
+
+
+@pytest.mark.parametrize(("has", "chosen"), [({"avx512_bf16": True}, "bf16"), ({}, "fp32")])
+def test_a_machine_trains_in_bf16_if_it_has_instructions_for_it(trained, tmp_path, monkeypatch, caplog, has, chosen):
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: has)
+    monkeypatch.setattr(precision, "is_right", lambda *_: True)
+    caplog.set_level("INFO")
+    trained(precision="auto", checkpoints=str(tmp_path / "checkpoints"))
+    assert f"on cpu in {chosen}" in caplog.text
+    assert not (tmp_path / "checkpoints").exists()

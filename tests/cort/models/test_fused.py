@@ -7,27 +7,21 @@ from cort.models.cross_encoder import new_cross_encoder
 from cort.models.encoder import EncoderSettings, new_encoder
 from cort.models.fused import FusedLinear
 from cort.models.settings import PairSettings
+from tests.support.layers import batch_of
 
 CPU = torch.device("cpu")
 MEAN = EncoderSettings("mean", 8, 12, 16)
-TYPES = {"bert": {}, "albert": {"embedding_size": 16}, "electra": {"embedding_size": 16}, "roberta": {}}
 # Linear layers of a model of two layers, or of ALBERT's one: six of each, a projection of embeddings, a pooler.
 COUNTS = {"bert": 12, "albert": 7, "electra": 13, "roberta": 12}
-
-
-def batch_of(*lengths):
-    ids = torch.randint(5, 160, (len(lengths), max(lengths)), generator=torch.Generator().manual_seed(1))
-    mask = (torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]).long()
-    return {"input_ids": ids, "attention_mask": mask, "token_type_ids": torch.zeros_like(ids)}
 
 
 def count_fused(model):
     return sum(isinstance(module, FusedLinear) for module in model.modules())
 
 
-@pytest.mark.parametrize("kind", TYPES)
-def test_fused_layers_compute_what_those_of_transformers_do(make_base_model, kind):
-    folder = make_base_model(model_type=kind, **TYPES[kind])
+@pytest.mark.parametrize("kind", COUNTS)
+def test_fused_layers_compute_what_those_of_transformers_do(of_type, kind):
+    folder = of_type(kind)
     encoder, theirs = new_encoder(folder, MEAN, 3).eval(), AutoModel.from_pretrained(folder).eval()
     batch = batch_of(20, 7)
     with torch.inference_mode():

@@ -10,7 +10,7 @@ from cort.models.cross_encoder import new_cross_encoder
 from cort.models.encoder import EncoderSettings, new_encoder
 from cort.models.packing import NAME, attend, can_pack, is_right
 from cort.models.settings import PairSettings
-from tests.cort.models.test_fused import TYPES, batch_of
+from tests.support.layers import TYPES, batch_of
 
 CPU = torch.device("cpu")
 LENGTHS = (20, 1, 7, 13)
@@ -46,8 +46,8 @@ def make(kind, folder):
 
 @pytest.mark.parametrize("head", ["encoder", "linear", "classification"])
 @pytest.mark.parametrize("kind", TYPES)
-def test_packed_sequences_have_the_outputs_and_gradients_of_padded_ones(make_base_model, packed, kind, head):
-    model = packed(make(head, make_base_model(model_type=kind, **TYPES[kind]))).eval().double()
+def test_packed_sequences_have_the_outputs_and_gradients_of_padded_ones(of_type, packed, kind, head):
+    model = packed(make(head, of_type(kind))).eval().double()
     batch = batch_of(*LENGTHS) | ({"task": "document"} if head == "encoder" else {})
     padded, found = model(batch), model(with_packing(batch))
     assert torch.allclose(found, padded, rtol=0, atol=1e-12)

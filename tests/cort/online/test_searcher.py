@@ -145,7 +145,7 @@ def test_models_have_the_precision_of_their_vectors_or_that_of_this_machine(
     cpu = torch.device("cpu")
     opened = [QueryEncoder(Model(encoder, "raw", "auto", (tmp_path / "p.arrow",)), cpu)]
     opened.append(TokenEncoder(Model(late, "raw", "auto", (tmp_path / "t.arrow",)), cpu))
-    monkeypatch.setattr(precision, "measure", lambda device: "bf16")
+    monkeypatch.setattr(precision, "choose", lambda device: "bf16")
     opened.append(Reranker(Model(late, "raw", "auto", (caches["passages"],)), cpu))
     assert [one.model.transformer.dtype for one in opened] == [torch.bfloat16] * 3
 
