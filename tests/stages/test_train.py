@@ -404,10 +404,9 @@ def test_triples_of_unknown_ids_or_one_passage_and_no_triples_are_refused(
 
 
 @pytest.mark.parametrize(("has", "chosen"), [({"avx512_bf16": True}, "bf16"), ({}, "fp32")])
-def test_a_machine_trains_in_bf16_if_it_has_instructions_for_it(trained, tmp_path, monkeypatch, caplog, has, chosen):
+def test_a_machine_trains_in_bf16_if_it_has_instructions_for_it(trained, tmp_path, monkeypatch, capsys, has, chosen):
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: has)
     monkeypatch.setattr(precision, "is_right", lambda *_: True)
-    caplog.set_level("INFO")
     trained(precision="auto", checkpoints=str(tmp_path / "checkpoints"))
-    assert f"on cpu in {chosen}" in caplog.text
+    assert f"on cpu in {chosen}" in capsys.readouterr().err
     assert not (tmp_path / "checkpoints").exists()
