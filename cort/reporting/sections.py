@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from cort.evaluation.agreement import Agreement
 from cort.evaluation.comparisons import TOO_FEW, Comparison, Comparisons
 from cort.evaluation.curves import Consistency, Depths
+from cort.evaluation.inspection import Finding
 from cort.evaluation.measures import FIRST, Measures
 from cort.evaluation.overlap import Overlap
 from cort.models.truncation import Truncation
@@ -505,6 +506,13 @@ def stages_table(jobs: Sequence[Job]) -> Table:
     headings = {"total (s)": "total", "longest job (s)": "longest job", "peak memory (MB)": "peak memory"}
     caption = "Wall time of the jobs of a stage and of its longest job, and the peak memory of a single job."
     return Table("stages", caption, frame_of(jobs, columns), formats, headings)
+
+
+def findings_table(findings: Sequence[Finding]) -> Table:
+    """Tabulate what is in the data; the ids of what is odd are in another table."""
+    frame = frame_of([[one.text, one.kind] for one in findings], ["found", "ids"])
+    links = {(row, "ids"): "../collection/inspection.csv" for row, one in enumerate(findings) if one.kind}
+    return Table("", "What is in the data, and a link to the ids of what is odd.", frame, links=links)
 
 
 def inputs_table(inputs: Sequence[tuple[str, int, str]]) -> Table:
