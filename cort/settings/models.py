@@ -198,8 +198,7 @@ class Encoder(Representation, Sparsity, Trainable):
     storage: str | tuple[str, ...] = setting(
         "fp32", "of the vectors", pattern="^(fp32|fp16|int8)$", unique=True, least=1
     )
-    """Type of the stored vectors, `fp32` or `fp16`. In a list, the others make systems of smaller vectors: `dense-int8`
-    of `dense`."""
+    """Type of the stored vectors. In a list, the others make systems: `dense-int8` of `dense`."""
     dimensions: tuple[int, ...] | None = setting(None, ge=1, le=65_536, unique=True, least=1)
     """Fewer numbers of the same vectors make systems, too: `dense-64`."""
     matryoshka: bool | None = setting(None, "fewer numbers are the first ones, not principal components")
