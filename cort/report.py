@@ -104,14 +104,6 @@ def truncations(models: dict[str, str], lengths: dict[str, str]) -> list[tuple[s
     return rows
 
 
-def titled(experiment: Experiment, agreements: list[Agreement]) -> list[Agreement]:
-    """Name both splits as people read them."""
-    return [
-        replace(one, first=experiment.title_of_split(one.first), second=experiment.title_of_split(one.second))
-        for one in agreements
-    ]
-
-
 def headlines(measures: list[Measures], comparisons: list[Comparisons], dataset: str, baseline: str) -> list[str]:
     """Say for each split which system is best by its first measure."""
     lines = []
@@ -170,7 +162,6 @@ def build(options: Options) -> dict[str, str]:
     curves = {name: read_curve(path) for name, path in there["curves"].items()}
     selections = {name: read_artifact(path, Selection) for name, path in there["selections"].items()}
     filters = {name: read_artifact(path, dict[str, int]) for name, path in there["filters"].items()}
-    agreements = [read_artifact(path, Agreement) for path in there["agreements"].values()]
     others = there["others"]
     findings = read_artifact(others["inspection"], list[Finding]) if "inspection" in others else []
     facts, inputs = read_origin(others["provenance"]) if "provenance" in others else ({}, [])
@@ -213,7 +204,7 @@ def build(options: Options) -> dict[str, str]:
         Section("data", "The data", [sections.findings_table(findings)]),
         Section("overlap", "Splits without judgements", [overlap]),
         Section("judged", "Unjudged passages", [sections.judged_table(sections.deeply_judged(measures))]),
-        Section("agreement", "Agreement of labels", [sections.agreement_table(titled(experiment, agreements))]),
+        Section("agreement", "Agreement of labels", [sections.agreement_table(read("agreements", Agreement))]),
         Section("depths", "Re-ranking depth", [sections.depths_table(depths)], pictures["depths"], SATURATION),
         Section("consistency", "Consistency", [sections.consistency_table(read("consistency", Consistency))]),
         Section("audits", "Indexes", [audits], pictures["audits"], SPEED),

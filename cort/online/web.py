@@ -15,7 +15,7 @@ import signal
 import socket
 from collections.abc import Mapping
 from contextlib import nullcontext
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from secrets import compare_digest
 from typing import Annotated, Any, cast
@@ -36,6 +36,7 @@ from cort.online.line import Line
 from cort.online.searcher import Searcher, check_query
 from cort.online.why import explain
 from cort.runtime.errors import InputError, input_error, shorten
+from cort.systems.live import Reason
 
 log = logging.getLogger(__name__)
 
@@ -135,21 +136,8 @@ class Answers(BaseModel):
     systems: list[Answer]
 
 
-class Explained(BaseModel):
-    """What a score is made of: a table, whose last column adds up to it if `total` is true, and reasons of parts."""
-
-    system: str
-    kind: str
-    rank: int | None
-    score: float | None
-    about: str
-    columns: list[str]
-    rows: list[list[str | float | int | None]]
-    total: bool
-    parts: list[Explained]
-
-
-class Explanation(Explained):
+@dataclass(frozen=True, kw_only=True)
+class Explanation(Reason):
     """The explanation of a passage for a query."""
 
     query: str

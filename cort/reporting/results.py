@@ -127,7 +127,8 @@ def read_all(experiment: Experiment, files: Iterable[str], kind: type[Read]) -> 
             log.warning("%s is not there, and left out", path)
             continue
         one: Any = read_artifact(path, kind)
-        found.append(replace(one, split=experiment.title_of_split(one.split)) if hasattr(one, "split") else one)
+        splits = [name for name in ("split", "first", "second") if hasattr(one, name)]
+        found.append(replace(one, **{name: experiment.title_of_split(getattr(one, name)) for name in splits}))
     return found
 
 

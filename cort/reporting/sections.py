@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -305,18 +306,15 @@ def depths_table(depths: Sequence[Depths]) -> Table:
 
 def depth_panels(depths: Sequence[Depths], looks: dict[str, int]) -> list[Panel]:
     """Plot quality after re-ranking against the number of candidates: one panel per split and measure."""
+    import pandas as pd
+
     panels = []
     for split, name in dict.fromkeys((one.split, name) for one in depths for name in one.measures):
-        curves = [one for one in depths if one.split == split and name in one.measures]
-        lines = []
-        for one in curves:
-            known = [(x, y) for x, y in zip(one.depths, one.measures[name], strict=True) if y is not None]
-            if known:
-                x, y = zip(*known, strict=True)
-                lines.append(Line(one.system, x, y, looks[one.system], drop=one.saturation.get(name)))
-        ticks = sorted({depth for one in curves for depth in one.depths})
-        label = mean_of(name)
-        panels.append(Panel(f"{label}, {split}", "re-ranked candidates per query", label, lines, ticks))
+        curves = {one.system: one for one in depths if one.split == split and name in one.measures}
+        series = {system: pd.Series(one.measures[name], one.depths, dtype=float) for system, one in curves.items()}
+        frame, label = pd.DataFrame(series).sort_index(), mean_of(name)
+        lines = [replace(line, drop=curves[line.label].saturation.get(name)) for line in lines_of(frame, looks)]
+        panels.append(Panel(f"{label}, {split}", "re-ranked candidates per query", label, lines, [*frame.index]))
     return [panel for panel in panels if panel.lines]
 
 

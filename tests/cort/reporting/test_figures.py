@@ -44,7 +44,7 @@ def test_depths_say_where_they_saturate():
     first, second = depth_panels(depths, {"a": 0, "b": 1})
     assert (first.title, second.title) == ("MRR@10, dev", "MAP, dev")
     assert [(line.label, line.drop) for line in first.lines] == [("a", 64), ("b", None)]
-    assert [one.x for one in second.lines] == [(1, 1000)]
+    assert [one.x for one in second.lines] == [[1, 1000]]
     assert first.ticks == [1, 2, 64, 1000]
 
 
