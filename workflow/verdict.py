@@ -347,13 +347,12 @@ def report(request: Request, synthetic: Experiment, compared: Compared, chosen_b
     yield cost(request.main, experiment, system)
     yield from about_queries(request, experiment, synthetic, system)
     yield f"report: {Path(whole.at(paths.REPORT), 'index.html').absolute().as_uri()}"
-    yield f"search: make explore CONFIG={request.main}"
+    yield f"search: make explore CONFIG={request.main}; to change it, edit that file and repeat the command"
     if experiment.config["deploy"] == {}:
         yield f"deploy: nothing, as search engines can run none of {', '.join(best)}"
     for name, entry in (experiment.config["deploy"] or {}).items():
         other = "" if entry["system"] == system else f" ({entry['system']}, not {system})"
         yield f"deploy: {experiment.at(paths.DEPLOYMENT, deployment=name)}README.md{other}"
-    yield f"change: {request.main}, then the same command"
 
 
 def run(request: Request) -> None:

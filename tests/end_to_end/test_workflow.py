@@ -29,7 +29,7 @@ def tree(tmp_path_factory):
     return copy_with_tiny(tmp_path_factory.mktemp("tree"))
 
 
-REPORT_TABLES = ("systems", "comparisons", "lists", "judged", "audits", "stages", "latency", "overlap")
+REPORT_TABLES = ("systems", "comparisons", "lists", "costs", "judged", "audits", "stages", "latency", "overlap")
 
 
 @pytest.fixture(scope="module")
@@ -293,7 +293,7 @@ def test_report_tables_and_figures_are_there(built):
     assert "Tiny &amp; whole" in page
     assert all(system in page for system in support.SYSTEMS)
     tables = {f"tables/{name}.{ending}" for name in REPORT_TABLES for ending in ("csv", "md", "tex")}
-    figures = {f"figures/{name}.svg" for name in ("recall", "depths", "audits", "training")}
+    figures = {f"figures/{name}.svg" for name in ("recall", "costs", "depths", "audits", "training")}
     found = {str(path.relative_to(report)) for path in report.rglob("[!.]*") if path.is_file()}
     others = {name for name in found if name.startswith(("reproduction/", "explore/"))}
     assert found - others == {"index.html", *tables, *figures}
