@@ -51,8 +51,6 @@ from cort.retrieval.impacts import as_text
 from cort.retrieval.indexes import INDEXES, RECALL
 from cort.retrieval.lucene import (
     BY_IMPACTS,
-    K1,
-    B,
     LuceneProcess,
     Parameters,
     Similarity,
@@ -66,7 +64,6 @@ from cort.retrieval.options import (
     LuceneSearchOptions,
     SearchOptions,
     TokenOptions,
-    refuse_without_effect,
 )
 from cort.retrieval.rankings import Index, batches_of, rank
 from cort.runtime.commands import Commands, main_of_commands
@@ -284,22 +281,15 @@ class Bm25RunOptions(LuceneSearchOptions, SearchOptions):
     Writes: run.trec, in the order of the queries
     """
 
-    k1: float | None = as_key(LexicalIndex, "k1", f"default {K1}", "X", default=None)
-    b: float | None = as_key(LexicalIndex, "b", f"default {B}", "X", default=None)
+    k1: float = as_key(LexicalIndex, "k1")
+    b: float = as_key(LexicalIndex, "b")
     parameters: str | None = optional(None, "k1 and b from `tune bm25`, instead of --k1 and --b", "JSON")
     folded: bool = optional(False, "with what was tuned for the fold of each query")
 
 
 def retrieve_by_bm25(options: Bm25RunOptions) -> None:
     """Search for all queries and write a run."""
-    k1, b = options.k1, options.b
-    if options.parameters is None:
-        refuse_without_effect(options, "without --parameters", "folded")
-        parameters = Parameters(K1 if k1 is None else k1, B if b is None else b)
-    elif k1 is None and b is None:
-        parameters = read_parameters(options.parameters)
-    else:
-        raise input_error("--parameters", "--k1 or --b beside it", "one of the two", "leave one out")
+    parameters = read_parameters(options.parameters) if options.parameters else Parameters(options.k1, options.b)
     own = parameters_of_folds(options.parameters) if options.parameters and options.folded else {}
     columns = tables.read_table(options.queries, tables.QUERIES).columns
     query_ids, texts = (column.to_pylist() for column in columns)

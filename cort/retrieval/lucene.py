@@ -38,9 +38,6 @@ from cort.settings.lexical import LexicalIndex
 ROOT = Path(__file__).parents[2]
 # Not `-m`: objects of this module would be pickled as those of `__main__`, and the parent could not read them.
 PROGRAM = f"from {__name__} import main; main()"
-# Anserini's defaults (Trotman et al., 2012); the CoRT paper's baseline is tuned: k1 0.82, b 0.68.
-K1, B = 0.9, 0.4
-LARGEST_K1 = 1000
 # Anserini treats scores as tied if they are no further apart than TIE, and lowers each one by STEP more than the last.
 TIE, STEP = np.float32(1e-4), np.float32(fusion.STEP)
 # Lucene's single-precision sums of impacts are exact below this.
@@ -76,10 +73,10 @@ TYPES |= {path.rpartition(".")[2]: f"L{path.replace('.', '/')};" for path in CLA
 
 
 class Parameters(NamedTuple):
-    """Those of BM25: term frequency saturation, and strength of length normalisation."""
+    """Those of BM25: term frequency saturation, strength of length normalisation; by default Anserini's."""
 
-    k1: float = K1
-    b: float = B
+    k1: float = LexicalIndex.k1
+    b: float = LexicalIndex.b
 
     @property
     def similarity(self) -> Similarity:
@@ -108,7 +105,7 @@ def read_parameters(path: str | Path) -> Parameters:
 
 
 def _parameters(content: Node) -> Parameters:
-    return Parameters(content["k1"].within(float, 0, LARGEST_K1), content["b"].within(float, 0, 1))
+    return Parameters(content["k1"].read(float), content["b"].read(float))
 
 
 def parameters_of_folds(path: str | Path) -> dict[str, Parameters]:

@@ -116,13 +116,3 @@ class TunedOptions:
 
     tuned: str | None = optional(None, "instead of fixed weights, what `tune weights` chose", "JSON")
     folded: bool = optional(False, "with what was tuned for the fold of each query")
-
-
-def refuse_without_effect(options: Any, why: str, *names: str) -> None:
-    """Refuse options set to another value than their default, although they have no effect; `why` says why not."""
-    defaults = {field.name: field.default for field in dataclasses.fields(options)}
-    for name in names:
-        if (value := getattr(options, name)) != defaults[name]:
-            values = value if isinstance(value, tuple) else (value,)
-            found = " ".join(f"{item:g}" if isinstance(item, float) else str(item) for item in values)
-            raise input_error(f"--{name}", f"{found} {why}", "no value, as it has no effect", "leave it out")
