@@ -1,8 +1,7 @@
-"""Options shared by several stages of retrieval, and checks of options."""
+"""Options shared by several stages of retrieval."""
 
-import dataclasses
 import os
-from collections.abc import Iterable
+from dataclasses import MISSING
 from typing import Any
 
 from cort.retrieval.exclusions import ExclusionOptions
@@ -15,11 +14,6 @@ from cort.settings.fields import General, PrecisionOrAuto, as_key
 from cort.settings.models import Encoder
 
 HEAP_MB = 2000
-
-
-def choice(choices: Iterable[str], default: object = dataclasses.MISSING, help: str = "") -> Any:
-    """Field of an option whose choices are the names in a registry."""
-    return optional(default, help, choices=tuple(choices))
 
 
 def term_based() -> Any:
@@ -46,7 +40,7 @@ class SearchOptions(ExclusionOptions, RunOptions):
 class GraphOptions:
     """Options of stages that search a graph index."""
 
-    kind: str = choice(GRAPHS, help="of the index")
+    kind: str = optional(MISSING, "of the index", choices=tuple(GRAPHS))
     index: str = required("FOLDER", "the folder that `index` wrote")
 
 
@@ -67,7 +61,7 @@ class IvfPqOptions(TokenOptions):
     model: str | None = optional(None, "a re-ranker of the kind late_interaction", "FOLDER")  # type: ignore[assignment]
     queries: str = required("ARROW", "token cache, or without --model embeddings")
     passages: tuple[str, ...] = required("ARROW", "all shards of token vectors, or of embeddings")
-    kind: str = choice(["ivfpq"], "ivfpq", help="of the index")
+    kind: str = optional("ivfpq", "of the index", choices=("ivfpq",))
     index: str = required("FOLDER", "the folder that `index ivfpq` wrote")
     candidates: int = as_key(Audit, "candidates")
 
