@@ -100,11 +100,8 @@ def stage(options: Options) -> None:
     columns = [field.name for field in fields(Comparison)]
     write_text(options.output_table, csv_text(columns, map(astuple, compared.comparisons)))
     columns = ["system", "measure", "query_id", "query", "baseline", "value", "difference", "explorer"]
-    rows = []
-    for row in largest_differences(systems, options.baseline, texts):
-        system, measure, query_id = map(str, row[:3])
-        page = options.explorer
-        rows.append((*row, page and address(page, system, options.baseline, measure=measure, q=query_id)))
+    page, differences = options.explorer, largest_differences(systems, options.baseline, texts)
+    rows = [(*row, page and address(page, row[0], options.baseline, measure=row[1], q=row[2])) for row in differences]
     write_text(options.output_queries, csv_text(columns, rows))
     write_artifact(options.output, compared)
     for line in verdict_lines(compared):
