@@ -172,14 +172,13 @@ class Counted:
             yield ranking
 
 
-def _write(options: SearchOptions, rankings: Iterable[Ranking], queries: int, how: str, passages: int) -> None:
-    """Write the rankings as a run; log the time per query, and how many have fewer results than they could."""
-    started, least = time.perf_counter(), min(options.reach, passages)
+def _write(options: SearchOptions, rankings: Iterable[Ranking], queries: int, how: str, least: int) -> None:
+    """Write the rankings as a run; log the time per query, and how many have fewer than `least` results."""
+    started = time.perf_counter()
     counted = Counted(track(rankings, queries, "queries"), least)
     lines = write_run(options.output, counted, options.tag, options.without_excluded)
     if counted.short:
-        message = "%d of %d queries have fewer than %d results: search wider, or exactly"
-        log.warning(message, counted.short, queries, least)
+        log.warning("%d of %d queries have fewer than %d results", counted.short, queries, least)
     milliseconds = (time.perf_counter() - started) * 1000 / max(queries, 1)
     log.info("%d queries %s, %d results, %.2f ms per query", queries, how, lines, milliseconds)
 
@@ -205,7 +204,8 @@ def retrieve_exactly(options: ExactOptions) -> None:
 
 def _search(options: SearchOptions, index: Index, queries: Sequence[Shard], how: str, passages: int) -> None:
     """Search for the vectors of all queries, and write a run."""
-    _write(options, rank(index, batches_of(queries), options.reach), count_rows(queries), how, passages)
+    rankings = rank(index, batches_of(queries), options.reach)
+    _write(options, rankings, count_rows(queries), how, min(options.reach, passages))
 
 
 def _choose_width(options: WidthOptions, index: str, model: str) -> float:
@@ -266,7 +266,7 @@ def _late_interaction(
         device = choose_device(options.threads, leased)
         encoder.place(device)
         rankings = rank(search, encoder.encode(queries, np.arange(len(queries))), options.reach)
-        _write(options, rankings, len(queries), f"on {device}", len(encoder.index))
+        _write(options, rankings, len(queries), f"on {device}", min(options.reach, len(encoder.index)))
 
 
 @options_class
@@ -307,10 +307,7 @@ def _search_lucene(
     own: Mapping[str, Similarity] | None = None,
 ) -> None:
     with LuceneProcess(options.index, options.threads, options.memory_mb, forms) as lucene:
-        rankings = track(rank_all(lucene, queries, similarity, options.reach, own), count, "queries")
-        counted = Counted(rankings, least=1)
-        lines = write_run(options.output, counted, options.tag, options.without_excluded)
-    log.info("%d results written; %d queries have none", lines, counted.short)
+        _write(options, rank_all(lucene, queries, similarity, options.reach, own), count, "by Lucene", least=1)
 
 
 @options_class

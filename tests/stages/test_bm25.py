@@ -83,7 +83,9 @@ def default_run(data):
 @pytest.mark.parametrize(("k1", "b"), [(0.9, 0.4), (1.2, 1.0)])
 def test_rankings_are_those_of_the_formula_in_the_order_of_the_queries(data, tmp_path, default_run, k1, b):
     path, log = default_run
-    assert f"{len(path.read_text('utf-8').splitlines())} results written; 3 queries have none" in log
+    lines = len(path.read_text("utf-8").splitlines())
+    assert f"{len(QUERIES)} queries by Lucene, {lines} results, " in log
+    assert f"3 of {len(QUERIES)} queries have fewer than 1 results" in log
     path = path if (k1, b) == (0.9, 0.4) else search(data, tmp_path / "run.trec", k1=k1, b=b)
     bags = {doc_id: Counter(text.split()) for doc_id, text in PASSAGES.items() if text.strip()}
     rankings = list(read_run(path))
