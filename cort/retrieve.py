@@ -78,7 +78,7 @@ from cort.settings.models import Encoder
 from cort.settings.systems import ExactSearch, Storage, Width
 
 if TYPE_CHECKING:
-    from cort.retrieval.ivfpq import IvfPqSearch, Passages
+    from cort.retrieval.ivfpq import IvfPqSearch, Scoring
     from cort.retrieval.max_similarity import TokenIndex
 
 log = logging.getLogger(__name__)
@@ -239,7 +239,7 @@ def retrieve_by_ivfpq(options: IvfPqRunOptions) -> None:
 
     options.check_candidates(options.reach)
 
-    def open_search(passages: Passages) -> IvfPqSearch:
+    def open_search(passages: Scoring) -> IvfPqSearch:
         index = open_ivfpq(options.index, passages, options.candidates)
         probes = _choose_width(options, options.kind, index.meta.model)
         log.info("probes %d, candidates %d", probes, options.candidates)

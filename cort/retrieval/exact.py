@@ -17,12 +17,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cort.formats.shards import Shard, all_ids
+from cort.formats.shards import Shard
 from cort.retrieval import codes, topk
 from cort.retrieval.codes import Codes, is_fast, is_right
-from cort.retrieval.rankings import QUERIES_AT_ONCE, DocIds, Results, Rows, Vectors
+from cort.retrieval.rankings import QUERIES_AT_ONCE, Results, Rows, Vectors
 from cort.retrieval.topk import QUERIES, FirstPass, Sieve, as_tensor, bound_errors, guess, sample_step, vector_norms
-from cort.retrieval.vectors import PassageVectors, StackedVectors
+from cort.retrieval.vectors import Passages, PassageVectors, StackedVectors
 from cort.runtime.errors import input_error
 
 # Passages that a thread multiplies with a single query at once; their scores fit in a core's L1 cache.
@@ -34,20 +34,12 @@ SINGLE_AT_ONCE = 1 << 25
 Map: TypeAlias = Callable[..., Iterable[Any]]
 
 
-class StoredVectors:
-    """The vectors of all passages, memory-mapped, and the exact scores of some."""
+class StoredVectors(Passages):
+    """All passages, and the exact scores of some."""
 
     def __init__(self, passages: Sequence[Shard]) -> None:
-        self._doc_ids = DocIds(all_ids(passages))
-        self.vectors = PassageVectors(passages)
+        super().__init__(passages)
         self._stored: StackedVectors = self.vectors
-
-    def __len__(self) -> int:
-        return len(self.vectors)
-
-    def ids(self, rows: Rows) -> list[str]:
-        """Look up doc_ids by row."""
-        return self._doc_ids.of(rows)
 
     def best_of(self, query: Vectors, rows: Rows, depth: int) -> Results:
         """Score these rows in double precision, round to single precision, and return the top `depth` as `search` does.

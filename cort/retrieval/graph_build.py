@@ -25,7 +25,7 @@ from cort.retrieval.indexes import IDS_FILE, INDEXES, META_FILE
 from cort.retrieval.rankings import Rows, Vectors
 from cort.retrieval.vectors import PassageVectors
 from cort.runtime.checksums import checksum
-from cort.runtime.errors import InputError, input_error
+from cort.runtime.errors import input_error
 from cort.runtime.files import atomic_folder, temporary_folder
 from cort.runtime.program import program_of
 from cort.runtime.progress import track
@@ -104,11 +104,10 @@ def build_hnsw(paths: Sequence[str], output: str, neighbours: int, ef_constructi
 
 @dataclass(frozen=True)
 class Progress:
-    """A saved unfinished ANNG: its identity, the number of vectors linked, and the sizes of its files."""
+    """What belongs to a saved unfinished ANNG: its identity, and the number of vectors linked."""
 
     identity: str
     linked: int
-    bytes: dict[str, int]
 
 
 @dataclass(frozen=True)
@@ -121,32 +120,22 @@ class Checkpoint:
 
     def restore(self, work: Path) -> int:
         """Copy the saved graph to `work` if it belongs to this build; return its number of vectors, or 0."""
-        path = self.folder / PROGRESS_FILE
-        try:
-            saved = read_artifact(path, Progress)
-            whole = all((self.folder / name).stat().st_size == size for name, size in saved.bytes.items())
-        except FileNotFoundError:
+        if not self.folder.exists():
             return 0
-        except (InputError, OSError) as error:
-            log.warning("%s cannot be read (%s): the graph is built from scratch", path, error)
-            return 0
-        if saved.identity != self.identity or not whole:
+        saved = read_artifact(self.folder / PROGRESS_FILE, Progress)
+        if saved.identity != self.identity:
             log.info("%s holds a part of another graph: ignored", self.folder)
             return 0
-        work.mkdir()
-        for name in saved.bytes:
-            shutil.copyfile(self.folder / name, work / name)
+        shutil.copytree(self.folder, work, ignore=shutil.ignore_patterns(PROGRESS_FILE))
         log.info("resumes after %d vectors", saved.linked)
         return saved.linked
 
     def keep(self, work: Path, linked: int) -> None:
         """Replace the saved graph by the files that NGT has just written to `work` and does not read again."""
         with atomic_folder(self.folder, recorded=False) as folder:
-            sizes = {}
-            for path in sorted(work.iterdir()):
-                sizes[path.name] = path.stat().st_size
+            for path in work.iterdir():
                 shutil.move(path, folder / path.name)
-            write_artifact(folder / PROGRESS_FILE, Progress(self.identity, linked, sizes))
+            write_artifact(folder / PROGRESS_FILE, Progress(self.identity, linked))
 
 
 def _build_plain_graph(nodes: Nodes, path: Path, edges: int, threads: int, checkpoint: Checkpoint | None) -> None:

@@ -143,7 +143,7 @@ def train(sample: Vectors, similarity: str, lists: int, bytes_per_vector: int, s
 
 
 #: what scores candidates exactly
-Passages: TypeAlias = StoredVectors | TokenIndex
+Scoring: TypeAlias = StoredVectors | TokenIndex
 
 
 @dataclass(frozen=True)
@@ -155,7 +155,7 @@ class IvfPq:
 
     index: Any
     meta: Meta
-    passages: Passages
+    passages: Scoring
     candidates: int
 
     def ids(self, rows: Rows) -> list[str]:
@@ -217,7 +217,7 @@ def single_threaded() -> None:
     torch.set_num_threads(1)
 
 
-def open_ivfpq(folder: str | Path, passages: Passages, candidates: int) -> IvfPq:
+def open_ivfpq(folder: str | Path, passages: Scoring, candidates: int) -> IvfPq:
     """Open an index of the vectors of these passages.
 
     :param candidates: as of `IvfPq`.

@@ -20,11 +20,11 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from cort.formats.shards import Matrix, TokenShard, all_ids
+from cort.formats.shards import Matrix, TokenShard
 from cort.models.late_interaction import LOWEST
-from cort.retrieval.rankings import DocIds, Results, Rows, Vectors
+from cort.retrieval.rankings import Results, Rows, Vectors
 from cort.retrieval.topk import SMALLEST, UNIT_ROUNDOFF, Sieve, vector_norms
-from cort.retrieval.vectors import PassageVectors
+from cort.retrieval.vectors import Passages, PassageVectors
 
 Double = npt.NDArray[np.float64]
 
@@ -90,8 +90,8 @@ def _round(numbers: Double, exponent: int) -> Double:
     return rounded
 
 
-class TokenIndex:
-    """All passages, memory-mapped.
+class TokenIndex(Passages):
+    """All passages.
 
     :param similarity: cosine or dot.
     :param device: of the first pass.
@@ -100,15 +100,8 @@ class TokenIndex:
     def __init__(self, passages: Sequence[TokenShard], similarity: str, device: str = "cpu") -> None:
         # Lower precisions exceed the margin for rounding errors.
         torch.set_float32_matmul_precision("highest")
-        self._doc_ids, self.vectors = DocIds(all_ids(passages)), PassageVectors(passages)
+        super().__init__(passages)
         self._similarity, self.device = similarity, device
-
-    def __len__(self) -> int:
-        return len(self._doc_ids)
-
-    def ids(self, rows: Rows) -> list[str]:
-        """Look up doc_ids by row."""
-        return self._doc_ids.of(rows)
 
     @cached_property
     def _empty(self) -> Rows:

@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 
 from cort.formats.records import offsets_of
-from cort.formats.shards import Matrix, Shard, TokenShard
-from cort.retrieval.rankings import Rows, Vectors
+from cort.formats.shards import Matrix, Shard, TokenShard, all_ids
+from cort.retrieval.rankings import DocIds, Rows, Vectors
 
 #: vectors by an encoder, or those of tokens
 Shards: TypeAlias = Sequence[Shard] | Sequence[TokenShard]
@@ -104,3 +104,17 @@ class PassageVectors(StackedVectors):
         counts = self.counts(rows)
         places = np.arange(counts.sum()) + np.repeat(self.offsets[rows] - np.cumsum(counts) + counts, counts)
         return self[places], counts
+
+
+class Passages:
+    """The doc_ids and the vectors of all passages, memory-mapped."""
+
+    def __init__(self, passages: Shards) -> None:
+        self._doc_ids, self.vectors = DocIds(all_ids(passages)), PassageVectors(passages)
+
+    def __len__(self) -> int:
+        return len(self._doc_ids)
+
+    def ids(self, rows: Rows) -> list[str]:
+        """Look up doc_ids by row."""
+        return self._doc_ids.of(rows)
