@@ -14,7 +14,6 @@ Usage: python -m cort.index bm25 --passages passages.parquet --output lucene --t
 from __future__ import annotations
 
 import logging
-import os
 import sys
 from collections.abc import Iterable, Iterator
 from itertools import chain
@@ -27,7 +26,7 @@ from cort.formats.artifacts import write_artifact
 from cort.formats.cleaning import convert
 from cort.formats.expansions import iter_beside, iter_expanded
 from cort.retrieval import anserini
-from cort.retrieval.graph_build import build_hnsw, build_onng
+from cort.retrieval.graph_build import HnswOptions, OnngOptions, build_hnsw, build_onng
 from cort.retrieval.indexes import META_FILE
 from cort.retrieval.options import JavaOptions
 from cort.runtime.commands import Commands, main_of_commands
@@ -37,7 +36,7 @@ from cort.runtime.options import optional, options_class, required, thread_count
 from cort.runtime.progress import track
 from cort.settings.fields import Cleaning, General, as_key
 from cort.settings.lexical import Language, LexicalIndex
-from cort.settings.models import Hnsw, IvfPq, Onng
+from cort.settings.models import IvfPq
 
 if TYPE_CHECKING:
     from cort.retrieval.vectors import PassageVectors
@@ -151,72 +150,6 @@ def index_impacts(options: ImpactOptions) -> None:
     anserini.build(options, options.output, rows, options.passages[0], documents, kind, (anserini.IMPACTS, ""))
 
 
-# HNSW
-
-
-@options_class
-class HnswOptions(Hnsw):
-    """An HNSW graph of vectors (Malkov & Yashunin, 2018), with hnswlib.
-
-    The distance is 1 - inner product, of unit vectors. One thread inserts the passages in order and draws their layers
-    with a fixed seed; with more threads, layers and edges would depend on scheduling.
-
-    Reads:  embedding shards of the passages, unit vectors
-    Writes: a folder with graph.hnsw, ids.arrow (id of each vector, in order) and meta.json
-    """
-
-    # With 1, hnswlib would divide by log(1) when it draws layers.
-    M: int = as_key(Hnsw, "M")
-    passages: tuple[str, ...] = required("ARROW", "all embedding shards")
-    output: str = required("FOLDER")
-
-
-def index_hnsw(options: HnswOptions) -> None:
-    """Build the index; it does not depend on how passages are divided into shards."""
-    build_hnsw(options.passages, options.output, options.M, options.ef_construction)
-
-
-# ONNG
-
-
-@options_class
-class OnngOptions(Onng):
-    """An ONNG graph of vectors (Iwasaki & Miyazaki, 2018; CoRT paper, section 4.5.3), with NGT.
-
-    First an approximate nearest neighbor graph (ANNG) with `edges` edges per passage is built; from it the optimized
-    graph, with `outgoing` and up to `incoming` edges. NGT's tuning of search parameters is off: it takes minutes, and
-    searches here set their own epsilon. The distance is "Normalized L2", which orders unit vectors as the angle and the
-    inner product do. The meaning of epsilon depends on the distance, so meta.json records it. Passages whose vector is
-    zero have no such distance and are left out.
-
-    Nearly all of the time goes into the ANNG, and grows faster than the number of passages. With --checkpoints it is
-    saved there from time to time, and an interrupted build resumes from it, to the same bytes.
-
-    Reads:  embedding shards of the passages, unit vectors
-    Writes: a folder with NGT's files (grp, obj, prf, robj, tre), ids.arrow (id of each vector, in order) and meta.json
-    """
-
-    passages: tuple[str, ...] = required("ARROW", "all embedding shards")
-    threads: int = thread_count(len(os.sched_getaffinity(0)))
-    checkpoints: str | None = optional(None, "keeps the unfinished ANNG; removed at the end", "FOLDER")
-    checkpoint_every: float = optional(600.0, metavar="SECONDS")
-    output: str = required("FOLDER")
-
-
-def index_onng(options: OnngOptions) -> None:
-    """Build the index; it depends on neither shards nor threads."""
-    build_onng(
-        options.passages,
-        options.output,
-        edges=options.edges,
-        outgoing=options.outgoing,
-        incoming=options.incoming,
-        threads=options.threads,
-        checkpoints=options.checkpoints,
-        every=options.checkpoint_every,
-    )
-
-
 # IVF-PQ
 
 
@@ -301,8 +234,8 @@ def index_ivfpq(options: IvfPqOptions) -> None:
 COMMANDS: Commands = {
     "bm25": (LuceneOptions, index_bm25),
     "impacts": (ImpactOptions, index_impacts),
-    "hnsw": (HnswOptions, index_hnsw),
-    "onng": (OnngOptions, index_onng),
+    "hnsw": (HnswOptions, build_hnsw),
+    "onng": (OnngOptions, build_onng),
     "ivfpq": (IvfPqOptions, index_ivfpq),
 }
 main = main_of_commands(COMMANDS)

@@ -27,8 +27,10 @@ from cort.retrieval.vectors import PassageVectors
 from cort.runtime.checksums import checksum
 from cort.runtime.errors import input_error
 from cort.runtime.files import atomic_folder, temporary_folder
+from cort.runtime.options import optional, options_class, required, thread_count
 from cort.runtime.program import program_of
 from cort.runtime.progress import track
+from cort.settings.models import Hnsw, Onng
 
 HNSW_SEED = 100
 VECTORS_ADDED_AT_ONCE = 5_000
@@ -83,15 +85,27 @@ class Nodes:
         log.info("%d vectors of %d dimensions, %d MB", count, dimension, sum(sizes.values()) // 1_000_000)
 
 
-def build_hnsw(paths: Sequence[str], output: str, neighbours: int, ef_construction: int) -> None:
-    """Build an HNSW index with hnswlib; it does not depend on how passages are divided into shards.
+@options_class
+class HnswOptions(Hnsw):
+    """An HNSW graph of vectors (Malkov & Yashunin, 2018), with hnswlib.
 
-    :param neighbours: M, edges per passage.
+    The distance is 1 - inner product, of unit vectors. One thread inserts the passages in order and draws their layers
+    with a fixed seed; with more threads, layers and edges would depend on scheduling.
+
+    Reads:  embedding shards of the passages, unit vectors
+    Writes: a folder with graph.hnsw, ids.arrow (id of each vector, in order) and meta.json
     """
+
+    passages: tuple[str, ...] = required("ARROW", "all embedding shards")
+    output: str = required("FOLDER")
+
+
+def build_hnsw(options: HnswOptions) -> None:
+    """Build the index; it does not depend on how passages are divided into shards."""
     hnswlib = library()
-    nodes = Nodes.open(paths, zeros=True)
-    how = {"M": neighbours, "ef_construction": ef_construction}
-    with atomic_folder(output) as folder:
+    nodes = Nodes.open(options.passages, zeros=True)
+    how = {"M": options.M, "ef_construction": options.ef_construction}
+    with atomic_folder(options.output) as folder:
         index = hnswlib.Index(space=HNSW_SPACE, dim=nodes.vectors.dimension)
         index.init_index(max_elements=len(nodes.rows), random_seed=HNSW_SEED, **how)
         added = 0
@@ -138,19 +152,43 @@ class Checkpoint:
             write_artifact(folder / PROGRESS_FILE, Progress(self.identity, linked))
 
 
-def _build_plain_graph(nodes: Nodes, path: Path, edges: int, threads: int, checkpoint: Checkpoint | None) -> None:
+@options_class
+class OnngOptions(Onng):
+    """An ONNG graph of vectors (Iwasaki & Miyazaki, 2018; CoRT paper, section 4.5.3), with NGT.
+
+    First an approximate nearest neighbor graph (ANNG) with `edges` edges per passage is built; from it the optimized
+    graph, with `outgoing` and up to `incoming` edges. NGT's tuning of search parameters is off: it takes minutes, and
+    searches here set their own epsilon. The distance is "Normalized L2", which orders unit vectors as the angle and the
+    inner product do. The meaning of epsilon depends on the distance, so meta.json records it. Passages whose vector is
+    zero have no such distance and are left out.
+
+    Nearly all of the time goes into the ANNG, and grows faster than the number of passages. With --checkpoints it is
+    saved there from time to time, and an interrupted build resumes from it, to the same bytes.
+
+    Reads:  embedding shards of the passages, unit vectors
+    Writes: a folder with NGT's files (grp, obj, prf, robj, tre), ids.arrow (id of each vector, in order) and meta.json
+    """
+
+    passages: tuple[str, ...] = required("ARROW", "all embedding shards")
+    threads: int = thread_count(len(os.sched_getaffinity(0)))
+    checkpoints: str | None = optional(None, "keeps the unfinished ANNG; removed at the end", "FOLDER")
+    checkpoint_every: float = optional(600.0, metavar="SECONDS")
+    output: str = required("FOLDER")
+
+
+def _build_plain_graph(nodes: Nodes, path: Path, options: OnngOptions, checkpoint: Checkpoint | None) -> None:
     import ngtpy
 
     linked = checkpoint.restore(path) if checkpoint else 0
     if not linked:
         # 0: a search follows all edges; the optimized graph has few anyway.
-        limits = {"edge_size_for_creation": edges, "edge_size_for_search": 0}
+        limits = {"edge_size_for_creation": options.edges, "edge_size_for_search": 0}
         ngtpy.create(str(path), nodes.vectors.dimension, distance_type=DISTANCE, **limits)
     index = ngtpy.Index(str(path), log_disabled=True)
     saved, blocks = time.monotonic(), nodes.blocks(LINKED_AT_ONCE, linked)
     for vectors in track(blocks, len(nodes.rows), "vectors linked", done=linked, size=len):
-        index.batch_insert(vectors, num_threads=threads, build=False)
-        index.build_index(num_threads=threads)
+        index.batch_insert(vectors, num_threads=options.threads, build=False)
+        index.build_index(num_threads=options.threads)
         linked += len(vectors)
         if checkpoint and time.monotonic() - saved >= checkpoint.every:
             index.save()
@@ -160,10 +198,10 @@ def _build_plain_graph(nodes: Nodes, path: Path, edges: int, threads: int, check
     index.close()
 
 
-def _optimize(plain: Path, optimized: Path, outgoing: int, incoming: int) -> None:
+def _optimize(plain: Path, optimized: Path, options: OnngOptions) -> None:
     import ngtpy
 
-    optimizer = ngtpy.Optimizer(num_of_outgoings=outgoing, num_of_incomings=incoming, log_disabled=True)
+    optimizer = ngtpy.Optimizer(num_of_outgoings=options.outgoing, num_of_incomings=options.incoming, log_disabled=True)
     optimizer.set_processing_modes(
         # NGT 2.8.0.post1 reads the number of edges to keep from uninitialised memory, so equal calls may remove
         # different edges.
@@ -176,41 +214,29 @@ def _optimize(plain: Path, optimized: Path, outgoing: int, incoming: int) -> Non
     optimizer.execute(str(plain), str(optimized))
 
 
-def _identity(paths: Sequence[str], edges: int) -> str:
+def _identity(options: OnngOptions) -> str:
     """Hash all that determines the bytes of an ANNG; how the vectors are divided into shards also counts."""
     parts = {
-        "vectors": [*map(checksum, paths)],
-        "edges": edges,
+        "vectors": [*map(checksum, options.passages)],
+        "edges": options.edges,
         "program": [program_of("cort.index onng"), version("ngt")],
     }
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
-def build_onng(
-    paths: Sequence[str],
-    output: str,
-    *,
-    edges: int,
-    outgoing: int,
-    incoming: int,
-    threads: int,
-    checkpoints: str | None,
-    every: float,
-) -> None:
-    """Build an ONNG with NGT; it depends on neither shards nor threads.
-
-    :param checkpoints: folder for the unfinished graph, which is saved there `every` so many seconds.
-    """
+def build_onng(options: OnngOptions) -> None:
+    """Build the index; it depends on neither shards nor threads."""
     # NGT leaves out vectors that are zero in silence, which would move the rows of the others.
-    nodes = Nodes.open(paths, zeros=False)
-    checkpoint = Checkpoint(Path(checkpoints), _identity(paths, edges), every) if checkpoints else None
-    with atomic_folder(output) as folder, temporary_folder(output) as work:
+    nodes, checkpoint = Nodes.open(options.passages, zeros=False), None
+    if options.checkpoints:
+        checkpoint = Checkpoint(Path(options.checkpoints), _identity(options), options.checkpoint_every)
+    with atomic_folder(options.output) as folder, temporary_folder(options.output) as work:
         plain, optimized = work / "anng", work / "onng"
-        _build_plain_graph(nodes, plain, edges, threads, checkpoint)
-        _optimize(plain, optimized, outgoing, incoming)
+        _build_plain_graph(nodes, plain, options, checkpoint)
+        _optimize(plain, optimized, options)
         for name in {*INDEXES["onng"].files} - {IDS_FILE}:
             os.replace(optimized / name, folder / name)
-        how = {"edges": edges, "outgoing": outgoing, "incoming": incoming}
+        how = {"edges": options.edges, "outgoing": options.outgoing, "incoming": options.incoming}
         nodes.complete_index(folder, "onng", how | {"distance": DISTANCE})
     if checkpoint:
         shutil.rmtree(checkpoint.folder, ignore_errors=True)

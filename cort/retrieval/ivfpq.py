@@ -234,10 +234,6 @@ def open_ivfpq(folder: str | Path, passages: Scoring, candidates: int) -> IvfPq:
     except (RuntimeError, MemoryError) as error:
         reason = str(error).splitlines()[0]
         raise input_error(path, f"an index that cannot be read ({reason})", "a complete index", FIX) from error
-    shape = (meta.dimension, meta.tokens, meta.lists)
-    if not isinstance(index, faiss.IndexIVFPQ) or (index.d, index.ntotal, index.nlist) != shape:
-        expected = f"an IVF-PQ index of {meta.tokens} vectors of {meta.dimension} dimensions in {meta.lists} lists"
-        raise input_error(path, "another index", expected, FIX)
     # By default, threads read all lists of a search once more beforehand, which takes twice as long as the search.
     faiss.downcast_InvertedLists(index.invlists).prefetch_nthread = 0
     if isinstance(passages, TokenIndex):

@@ -75,11 +75,10 @@ def test_a_new_line_changes_the_programs_that_import_it(edited, module, path, ch
 @pytest.mark.parametrize(
     ("old", "new", "commands"),
     [
-        ("class HnswOptions(Hnsw):", "class HnswOptions(Hnsw):\n    added: int = 0", ["hnsw"]),
-        ("every=options.checkpoint_every", "every=7", ["onng"]),
+        ("compress = bool(options.expansions)", "compress = True", ["bm25"]),
         ("class IvfPqOptions(IvfPq):", "class IvfPqOptions(IvfPq):\n    added: int = 0", ["ivfpq"]),
         ("from cort.formats import tables", "from cort.formats import qrels as tables", ["bm25"]),
-        ('"onng": (OnngOptions, index_onng)', '"onng": (OnngOptions, index_hnsw)', ["onng"]),
+        ('"onng": (OnngOptions, build_onng)', '"onng": (OnngOptions, build_hnsw)', ["onng"]),
         ("(COMMANDS)", "(COMMANDS or None)", ["bm25", "hnsw", "ivfpq", "onng"]),
     ],
 )
