@@ -36,8 +36,10 @@ TOKENS_AT_ONCE = {"cpu": 512, "cuda": 1 << 14}
 CANDIDATES_AT_ONCE = 256
 # Bits kept of passages, below their largest number, and of queries, below their largest sum: 52 in all.
 PASSAGE_BITS, QUERY_BITS = 24, 28
-# Passages whose scores are compared at once, and vectors that are measured at once.
-PASSAGES_AT_ONCE, MEASURED_AT_ONCE = 1_024, 65_536
+# Passages whose scores are compared at once: on a GPU more, so that many have equal numbers of tokens.
+PASSAGES_AT_ONCE = {"cpu": 1_024, "cuda": 16_384}
+# Vectors that are measured at once.
+MEASURED_AT_ONCE = 65_536
 
 
 @dataclass(frozen=True)
@@ -127,8 +129,9 @@ class TokenIndex(Passages):
         batch = _Batch(queries, self.device, self._similarity)
         margins = batch.margins(self.extent.longest)
         sieve = Sieve(torch.full_like(margins, -math.inf), margins, min(depth, len(self)))
-        for first in range(0, len(self), PASSAGES_AT_ONCE):
-            sieve.add(first, self._scores(batch, np.arange(first, min(first + PASSAGES_AT_ONCE, len(self)))))
+        at_once = PASSAGES_AT_ONCE[margins.device.type]
+        for first in range(0, len(self), at_once):
+            sieve.add(first, self._scores(batch, np.arange(first, min(first + at_once, len(self)))))
         # Rows of candidates per query, padded with -1.
         candidates = sieve.left()[0].cpu().numpy()
         return [self._rank(query, rows[rows >= 0], depth) for query, rows in zip(queries, candidates, strict=True)]

@@ -116,7 +116,7 @@ def test_results_do_not_depend_on_shards_blocks_or_other_queries(tmp_path, gener
     for products, tokens, candidates in ((1, 1, 1), (50, 6, 7), (1 << 20, 512, 256)):
         monkeypatch.setitem(max_similarity.PRODUCTS_AT_ONCE, "cpu", products)
         monkeypatch.setitem(max_similarity.TOKENS_AT_ONCE, "cpu", tokens)
-        monkeypatch.setattr(max_similarity, "PASSAGES_AT_ONCE", candidates)
+        monkeypatch.setitem(max_similarity.PASSAGES_AT_ONCE, "cpu", candidates)
         monkeypatch.setattr(max_similarity, "CANDIDATES_AT_ONCE", candidates)
         index = TokenIndex(write(tmp_path, passages, ids, batch=13), kind)
         assert results(index, queries) == expected
