@@ -42,6 +42,8 @@ SCORED = ("query_id", "doc_id", "rank", "score")
 CANDIDATES = ("query_id", "doc_id", "query", "passage")
 CANDIDATE_IDS = pa.schema({"query_id": "string", "doc_id": "string"})
 ROWS_PER_BLOCK = 100_000
+# Anserini lowers each tied score by this much more than the one before.
+STEP = 1e-6
 CODED = pa.dictionary(pa.int32(), pa.string())
 FIELDS = pa.schema({"query_id": CODED, "doc_id": "string", "rank": "float64", "score": "float64"})
 ROWS_PER_SORT = 10_000

@@ -34,8 +34,6 @@ Weights: TypeAlias = tuple[float, ...]
 METHOD, K, NORMALIZATION = Fusing.method, Fusing.k, Fusing.normalization
 WEIGHT = 1
 NONE: Mapping[str, Any] = MappingProxyType({})
-# Anserini lowers each tied score by this much more than the one before.
-STEP = 1e-6
 QUERIES_PER_BLOCK = 200
 
 
@@ -67,6 +65,8 @@ def untied(scores: npt.NDArray[np.floating], offsets: Integers) -> Scores:
     :param scores: of several rankings, ``offsets[i]:offsets[i + 1]`` those of ranking i, in any order.
     """
     import numpy as np
+
+    from cort.formats.runs import STEP
 
     ordered = np.asarray(scores, dtype=np.float32)
     ranking = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))

@@ -24,11 +24,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from cort.formats import runs
 from cort.formats.artifacts import Node, read_json
 from cort.formats.cleaning import FORMS, convert
 from cort.formats.records import Ranking, in_blocks
 from cort.formats.runs import order
-from cort.retrieval import fusion
 from cort.retrieval.anserini import IMPACTS, Form, check_manifest, fat_jar
 from cort.retrieval.options import HEAP_MB
 from cort.runtime.errors import InputError, input_error, shorten
@@ -39,7 +39,7 @@ ROOT = Path(__file__).parents[2]
 # Not `-m`: objects of this module would be pickled as those of `__main__`, and the parent could not read them.
 PROGRAM = f"from {__name__} import main; main()"
 # Anserini treats scores as tied if they are no further apart than TIE, and lowers each one by STEP more than the last.
-TIE, STEP = np.float32(1e-4), np.float32(fusion.STEP)
+TIE, STEP = np.float32(1e-4), np.float32(runs.STEP)
 # Lucene's single-precision sums of impacts are exact below this.
 EXACT = 2**24
 # Queries that are searched together while the results of those before them are written.
