@@ -187,5 +187,5 @@ def check_manifest(index: str | Path, forms: Collection[str] = FORMS) -> Form:
         raise input_error(index, f"no complete {MANIFEST}", "the folder of an index", fix) from None
     text, language = (manifest[name].read(str) for name in ("text", "language"))
     if text not in forms:
-        raise manifest["text"].complain(shorten(text), " or ".join(forms))
+        raise manifest.complain(f"the form {shorten(text)}", f"texts of the form {' or '.join(forms)}")
     return text, language
