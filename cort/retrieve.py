@@ -215,7 +215,12 @@ def _choose_width(options: WidthOptions, index: str, model: str) -> float:
     """
     if options.audit is not None:
         return audited_width(options.audit, index, model, options.recall)
-    return INDEXES[index].default if options.width is None else options.width
+    kind = INDEXES[index]
+    width = kind.default if options.width is None else options.width
+    if not kind.allows(width, options.reach):
+        least = options.reach if kind.counts else kind.least
+        raise input_error("--width", f"{width:g}", f"{kind.parameter} of at least {least:g}", "raise it")
+    return width
 
 
 def retrieve_by_graph(options: GraphRunOptions) -> None:
