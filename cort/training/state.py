@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import random
 import signal
 import time
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -143,14 +145,21 @@ class TrainingState:
 
 
 def random_states(device: torch.device) -> dict[str, Any]:
-    """Return the random states of this process: torch's on CPU and `device`, from which dropout is drawn."""
-    states = {"torch": torch.get_rng_state()}
+    """Return the random states of this process: torch's on CPU and `device`, Python's, and numpy's legacy generator."""
+    states = {
+        "torch": torch.get_rng_state(),
+        "numpy": np.random.get_state(),  # noqa: NPY002 - libraries still draw from it
+        "python": random.getstate(),
+    }
     return states | ({"cuda": torch.cuda.get_rng_state(device)} if device.type == "cuda" else {})
 
 
 def restore_random_states(states: dict[str, Any], device: torch.device) -> None:
     """Restore what `random_states` returned, also after a round trip through JSON or on another type of device."""
     torch.set_rng_state(torch.as_tensor(states["torch"], dtype=torch.uint8))
+    np.random.set_state(states["numpy"])  # noqa: NPY002
+    version, words, normal = states["python"]
+    random.setstate((version, tuple(words), normal))
     if device.type == "cuda" and "cuda" in states:
         torch.cuda.set_rng_state(torch.as_tensor(states["cuda"], dtype=torch.uint8), device)
 

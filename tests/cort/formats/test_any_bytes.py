@@ -28,7 +28,7 @@ from cort.formats.topics import iter_queries
 from cort.formats.yaml_files import read_yaml
 from cort.import_run import read_published
 from cort.reporting.published import read_published as read_numbers
-from cort.reporting.results import read_curve, read_jobs, read_origin
+from cort.reporting.results import read_jobs, read_origin
 from cort.retrieval.lucene import read_parameters
 from cort.runtime.errors import InputError
 from tests.support.archives import tar_of, zip_of
@@ -73,7 +73,7 @@ def all_vectors(path):
 
 def all_token_vectors(path):
     opened = shards.open_token_shards([path], TOKEN_ORIGIN)
-    return [block.of(row).tolist() for shard in opened for block in shard.blocks() for row in range(len(block))]
+    return [part.tolist() for shard in opened for block in shard.blocks() for part in block]
 
 
 RECORD = Record("é", True, {"a": Part("x", [1.5, -2.0], None), "b": Part("", [], 3)})
@@ -87,10 +87,6 @@ TEXTS = pa.table([["a", "b"], ["x", "y"]], schema=tables.PASSAGES)
 TOKENS = [(IDS, [[1, 2], [], [3]]), (IDS, [[], [5], [6]])]
 GRADES = pa.table([["q", "q"], ["d", "e"], [1, -2]], schema=tables.QRELS)
 VECTORS = np.arange(6, dtype=np.float32).reshape(3, 2)
-
-
-def _curve(path):
-    path.write_text("step,epoch,loss,validation_loss,learning_rate,examples_per_second\n1,0.5,2,,1e-3,9\n2,1,1,1,0,9\n")
 
 
 def _shard(path):
@@ -238,7 +234,6 @@ READERS = {
     "origin": ("p.json", _json(ORIGIN), read_origin),
     "numbers": ("n.csv", _text(NUMBERS), lambda path: read_numbers([path])),
     "parameters": ("b.json", _json({"k1": 0.9, "b": 0.4}), read_parameters),
-    "curve": ("c.csv", _curve, read_curve),
     "benchmark": ("b.tsv", _text("s\tmax_rss\n1.5\t-\n2\t300\n"), lambda path: read_jobs(path.parent)),
 }
 # What is put into files: pieces that have a meaning in some format, and any bytes.
