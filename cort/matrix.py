@@ -98,14 +98,18 @@ class Collection(NamedTuple):
     significant: set[tuple[str, str]]
 
 
+def chosen_splits(experiment: Experiment, options: Options) -> list[str]:
+    """List the evaluated splits that have the labels that are asked for."""
+    splits = dict.fromkeys(split for split, _ in experiment.evaluated_runs)
+    return [split for split in splits if options.labels in (None, experiment.labels_of(split))]
+
+
 def read_collections(experiment: Experiment, baseline: str, options: Options) -> Iterator[Collection]:
     """Read each evaluated split of an experiment, and compare its systems with the baseline."""
     import pandas as pd
 
     config = experiment.config
-    chosen = options.labels
-    splits = [split for split, _ in experiment.evaluated_runs if chosen in (None, experiment.labels_of(split))]
-    for split in dict.fromkeys(splits):
+    for split in chosen_splits(experiment, options):
         names = experiment.on_split(split)
         files = [experiment.at(paths.PER_QUERY, split=split, system=name) for name in names]
         systems = dict(zip(names, map(read_values, files), strict=True))
@@ -194,11 +198,7 @@ def read_costs(experiments: list[Experiment], options: Options) -> pd.DataFrame:
     frames = []
     for experiment in experiments:
         files = {kind: filter(os.path.exists, found.values()) for kind, found in reports.files_of(experiment).items()}
-        chosen = {
-            experiment.title_of_split(split)
-            for split, _ in experiment.evaluated_runs
-            if options.labels in (None, experiment.labels_of(split))
-        }
+        chosen = {experiment.title_of_split(split) for split in chosen_splits(experiment, options)}
         measures = reports.read_all(experiment, files["measures"], Measures)
         compared = reports.read_all(experiment, files["comparisons"], Comparisons)
         latencies = reports.read_all(experiment, files["latencies"], reports.Latencies)

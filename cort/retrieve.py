@@ -75,7 +75,7 @@ from cort.runtime.progress import track
 from cort.settings.fields import as_key
 from cort.settings.lexical import LexicalIndex
 from cort.settings.models import Encoder
-from cort.settings.systems import ExactSearch, Storage, Width
+from cort.settings.systems import ExactSearch, Reduced, Storage, Width
 
 if TYPE_CHECKING:
     from cort.retrieval.ivfpq import IvfPqSearch, Scoring
@@ -109,7 +109,7 @@ class ExactOptions(SearchOptions):
 class WidthOptions(SearchOptions):
     """Options of commands that search an approximate index."""
 
-    width: float | None = optional(None, f"of the search, without --audit (default: {WIDTHS})", "W", ge=-1)
+    width: float | None = optional(None, f"of the search, without --audit (default: {WIDTHS})", "W")
     audit: str | None = optional(None, "instead of --width: what `audit` wrote", "JSON")
     recall: float = as_key(Width, "recall", default=RECALL)
 
@@ -197,7 +197,7 @@ def retrieve_exactly(options: ExactOptions) -> None:
         devices = ["cpu"] if on_cpu else [f"cuda:{number}" for number in range(max(len(leased), 1))]
         # Half, because other arrays need memory, too, and so may other processes.
         memory_mb = min(options.memory_mb, free_memory() >> 20) // 2
-        reduced = options.dimension, options.storage, options.matryoshka
+        reduced = Reduced(options.dimension, options.storage, options.matryoshka)
         index = open_exact(passages, reduced, devices, options.threads, memory_mb)
         _search(options, index, queries, f"on {', '.join(devices)}", count_rows(passages))
 
@@ -212,14 +212,18 @@ def _choose_width(options: WidthOptions, index: str, model: str) -> float:
     """Return the width given as option, the one that suffices according to an audit, or the default.
 
     :param model: fingerprint of the model that made the vectors.
+    :raises InputError: for both, or for a width that no search can have.
     """
     if options.audit is not None:
+        if options.width is not None:
+            raise input_error("--width", f"{options.width:g} beside --audit", "one of them", "leave one out")
         return audited_width(options.audit, index, model, options.recall)
     kind = INDEXES[index]
     width = kind.default if options.width is None else options.width
-    if not kind.allows(width, options.reach):
-        least = options.reach if kind.counts else kind.least
-        raise input_error("--width", f"{width:g}", f"{kind.parameter} of at least {least:g}", "raise it")
+    if not kind.allows(width, options.reach) or width != kind.typed(width):
+        number = "an integer" if isinstance(kind.default, int) else "a number"
+        bound = f"{options.reach} (the depth) or more" if kind.counts else f"above {kind.above:g}"
+        raise input_error("--width", f"{kind.parameter} {width:g}", f"{number}, {bound}", "change it")
     return width
 
 

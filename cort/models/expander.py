@@ -39,6 +39,8 @@ def load_expander(folder: str | Path, passage_length: int, query_length: int) ->
     template = load_template(folder, count_tokens(transformer))
     check_length("--passage-length", passage_length, template.extra + 1, transformer)
     check_length("--query-length", query_length, 2, transformer)
+    # A folder's generation settings, such as no repeated n-grams, are for other tasks.
+    transformer.generation_config = GenerationConfig()
     return transformer.eval(), template
 
 
@@ -76,8 +78,6 @@ def generate(
     how: dict[str, Any] = {"do_sample": True, "top_k": top_k}
     if beams is not None:
         how = {"do_sample": False, "num_beams": beams, "early_stopping": False, "length_penalty": 1.0}
-    # A folder's generation settings, such as no repeated n-grams, are for other tasks.
-    transformer.generation_config = GenerationConfig()
     how |= {name: getattr(transformer.config, name) for name in NEEDED}
     device = batch["input_ids"].device
     with torch.random.fork_rng([device] if device.type == "cuda" else []):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -22,6 +23,7 @@ from cort.retrieval.rankings import DocIds
 from cort.runtime.errors import input_error
 from cort.settings import paths
 from cort.settings.fields import PrecisionOrAuto
+from cort.settings.systems import WHOLE, Reduced
 from cort.systems.base import System
 from cort.systems.results import Results
 
@@ -116,10 +118,16 @@ class LightSearch:
         return [Ranking("", doc_ids.of(rows), best)]
 
 
+def _exact(results: Results, encoder: str, reduced: Reduced) -> tuple[LightSearch, LightSearch]:
+    if reduced != WHOLE:
+        raise ValueError(reduced)
+    return (LightSearch(results, encoder),) * 2
+
+
 def open_light(results: Results, needed: Mapping[str, System]) -> Any:
     """Open the models of systems as `cort.online.neural.open_models` does; None if torch is needed."""
     # Systems that need more than this fail, as do those whose files are wrong; opening them with torch tells why.
-    opening: Any = SimpleNamespace(exact=lambda encoder: (LightSearch(results, encoder),) * 2)
+    opening: Any = SimpleNamespace(exact=partial(_exact, results))
     with suppress(Exception):
         if not any(system.reranker() for system in needed.values()):
             return SimpleNamespace(retrievers={name: system.retriever(opening) for name, system in needed.items()})

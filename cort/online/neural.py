@@ -41,8 +41,9 @@ from cort.retrieval.reduction import open_exact
 from cort.retrieval.token_queries import TokenQueries
 from cort.runtime.errors import input_error
 from cort.runtime.memory import memory_limit
+from cort.settings.systems import Reduced
 from cort.systems.base import System
-from cort.systems.live import Reduced, Retriever, WidthFor
+from cort.systems.live import Retriever, WidthFor
 from cort.systems.results import Results
 
 Vectors = npt.NDArray[np.float32]
@@ -218,7 +219,7 @@ class Opening:
         files = [self._results.tokens("rerankers", name, "passages")]
         return Reranker(model_of(self._results, "rerankers", name, files), self._device)
 
-    def exact(self, encoder: str, reduced: Reduced = (None, None, False)) -> Retriever:
+    def exact(self, encoder: str, reduced: Reduced) -> Retriever:
         """Open an encoder and its vectors of all passages, or smaller ones."""
         return Retriever(self._encoder(encoder), VectorSearch(self._exact(encoder, reduced)))
 

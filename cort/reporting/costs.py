@@ -59,7 +59,7 @@ def _size(path: Path, system: System) -> float:
     if b"storage" not in metadata:
         return path.stat().st_size
     count, dimension, storage = (metadata[key].decode() for key in (b"count", b"dimension", b"storage"))
-    fewer, smaller, _ = system.reduced or (None, None, False)
+    fewer, smaller, _ = system.reduced
     return int(count) * (fewer or int(dimension)) * WIDTHS[smaller or storage]
 
 

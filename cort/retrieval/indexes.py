@@ -25,14 +25,14 @@ class IndexKind:
     :ivar files: in the folder of an index, beside meta.json.
     :ivar parameter: name of the width of a search.
     :ivar default: width of a search if none is given; an integer if all widths are.
-    :ivar least: smallest width.
+    :ivar above: every width is larger.
     :ivar counts: whether the width is the number of results that a search keeps, and so at least the depth.
     """
 
     files: tuple[str, ...]
     parameter: str
     default: float
-    least: float = 1
+    above: float = 0
     counts: bool = False
 
     @property
@@ -46,11 +46,11 @@ class IndexKind:
 
     def allows(self, width: float, depth: int) -> bool:
         """Whether a search of this width can find `depth` results."""
-        return width >= (depth if self.counts else self.least)
+        return width >= depth if self.counts else width > self.above
 
 
 INDEXES: Mapping[str, IndexKind] = {
-    "onng": IndexKind(("grp", "obj", "prf", "robj", "tre", IDS_FILE), "epsilon", float(OnngSearch.epsilon), least=-1),
+    "onng": IndexKind(("grp", "obj", "prf", "robj", "tre", IDS_FILE), "epsilon", float(OnngSearch.epsilon), above=-1),
     "hnsw": IndexKind(("graph.hnsw", IDS_FILE), "ef", int(HnswSearch.ef), counts=True),
     "ivfpq": IndexKind(("lists.faiss",), "probes", int(IvfPqSearch.probes)),
 }

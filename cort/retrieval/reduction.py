@@ -20,10 +20,9 @@ from cort.retrieval.exact import ExactIndex
 from cort.retrieval.rankings import Results, Rows, Vectors
 from cort.retrieval.vectors import PassageVectors
 from cort.runtime.errors import input_error
+from cort.settings.systems import Reduced
 
 Doubles: TypeAlias = npt.NDArray[np.float64]
-#: the parameters of a `Reduction` after the first
-Reduced: TypeAlias = tuple[int | None, str | None, bool]
 # Passages at once, and passages, evenly spaced, that determine the components.
 BLOCK, FITTED = 8_192, 65_536
 # Largest deviation from the length 1: of vectors in half precision.
@@ -36,17 +35,12 @@ class Reduction:
     :ivar shards: the reduced passages, in memory, as if an encoder had stored them.
     """
 
-    def __init__(
-        self, passages: Sequence[Shard], dimension: int | None = None, storage: str | None = None, first: bool = False
-    ) -> None:
+    def __init__(self, passages: Sequence[Shard], reduced: Reduced) -> None:
         """Reduce the passages.
 
-        :param dimension: of the reduced vectors; by default that of the model.
-        :param storage: type of their numbers; by default the stored one.
-        :param first: whether they are the `first` numbers of the vectors, instead of principal components.
         :raises InputError: for more numbers than a vector has.
         """
-        whole = passages[0].dimension
+        (dimension, storage, first), whole = reduced, passages[0].dimension
         if dimension is not None and not 1 <= dimension <= whole:
             raise input_error("--dimension", dimension, f"1 to {whole}, the numbers of a stored vector", "lower it")
         self._storage, self._dimension = storage or passages[0].storage, dimension or whole
@@ -137,7 +131,7 @@ def _round_to_bytes(vectors: Vectors) -> None:
 
 def open_exact(passages: Sequence[Shard], reduced: Reduced, *settings: Any, **more: Any) -> ExactIndex | ReducedIndex:
     """Open an index over the stored vectors, or over smaller ones; `settings` are those of an `ExactIndex`."""
-    if reduced[:2] == (None, None):
+    if not (reduced.dimension or reduced.storage):
         return ExactIndex(passages, *settings, **more)
-    reduction = Reduction(passages, *reduced)
+    reduction = Reduction(passages, reduced)
     return ReducedIndex(reduction, ExactIndex(reduction.shards, *settings, **more))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import MISSING
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 from cort.runtime.keys import section, setting
 from cort.settings.fields import as_key
@@ -33,6 +33,23 @@ class ExactSearch:
     """With an encoder and exact search, search so many numbers of each vector (see `matryoshka`)."""
     storage: Storage | None = setting(None, "search with numbers of this type, instead of the stored one")
     """With an encoder and exact search, search numbers of this type, made from the stored ones."""
+
+
+class Reduced(NamedTuple):
+    """How exact search makes the vectors of an encoder smaller, if it does.
+
+    :ivar dimension: numbers of a vector; None: all.
+    :ivar storage: their type; None: that in which they are stored.
+    :ivar first: whether they are the first ones, instead of principal components.
+    """
+
+    dimension: int | None = None
+    storage: str | None = None
+    first: bool = False
+
+
+#: searches the vectors as they are stored
+WHOLE = Reduced()
 
 
 @section

@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 from cort.runtime.errors import check_name
 from cort.settings import paths
 from cort.settings.config import Config
+from cort.settings.systems import WHOLE, Reduced
 from cort.systems.results import Results
 
 if TYPE_CHECKING:
     from cort.formats.records import Ranking
-    from cort.systems.live import Batch, Case, Opening, Reason, Reduced, Retriever, Rows
+    from cort.systems.live import Batch, Case, Opening, Reason, Retriever, Rows
 
 
 class Option(NamedTuple):
@@ -134,9 +135,9 @@ class System(ABC):
         return None
 
     @property
-    def reduced(self) -> Reduced | None:
-        """Say how it makes vectors smaller; None if it searches them as they are stored."""
-        return None
+    def reduced(self) -> Reduced:
+        """Say how it makes vectors smaller."""
+        return WHOLE
 
     def stored(self) -> Iterator[str]:
         """Yield the files and folders that hold what it searches; those of its parts are theirs."""

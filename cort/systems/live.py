@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 if TYPE_CHECKING:
     from cort.formats.records import Ranking
+    from cort.settings.systems import Reduced
 
 Rows: TypeAlias = list[list[str | float | int | None]]
-#: numbers of a vector, their type, and whether they are its first ones
-Reduced: TypeAlias = tuple[int | None, str | None, bool]
 #: width of the searches of an index, by the fingerprint of the model that made its vectors
 WidthFor: TypeAlias = Callable[[str], float]
 
@@ -47,7 +46,7 @@ class Retriever(NamedTuple):
 class Opening(Protocol):
     """Opens models and indexes by their names; systems share them where they can."""
 
-    def exact(self, encoder: str, reduced: Reduced = ...) -> Retriever:
+    def exact(self, encoder: str, reduced: Reduced) -> Retriever:
         """Open an encoder and its vectors of all passages, or smaller ones."""
 
     def sparse(self, encoder: str) -> Retriever:

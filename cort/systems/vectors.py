@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, ClassVar, TypeAlias
 from cort.retrieval.indexes import GRAPHS, INDEXES, RECALL
 from cort.settings import paths
 from cort.settings.config import LATE_INTERACTION, Config, is_sparse, listed
-from cort.settings.systems import ExactSearch, HnswSearch, IvfPqSearch, OnngSearch
+from cort.settings.systems import WHOLE, ExactSearch, HnswSearch, IvfPqSearch, OnngSearch, Reduced
 from cort.systems.base import LuceneIndex, Option, Rule, System
 
 if TYPE_CHECKING:
     from cort.formats.records import Ranking
-    from cort.systems.live import Batch, Opening, Reduced, Retriever
+    from cort.systems.live import Batch, Opening, Retriever
 
 Files: TypeAlias = "dict[str, str | list[str]]"
 
@@ -123,14 +123,14 @@ class Dense(VectorSearch):
         """Keys with a dense encoder and exact search."""
 
     @property
-    def reduced(self) -> Reduced | None:
-        """Return the numbers of a vector, their type, and whether they are the first ones, where the entry says so."""
+    def reduced(self) -> Reduced:
+        """Return what the entry and its encoder say."""
         dimension, storage = self.entry.get("dimension"), self.entry.get("storage")
-        return (dimension, storage, bool(self.model.get("matryoshka"))) if dimension or storage else None
+        return Reduced(dimension, storage, bool(self.model.get("matryoshka"))) if dimension or storage else WHOLE
 
     def fits_engines(self) -> bool:
         """Engines have exact search; only stored vectors are written for them."""
-        return self.reduced is None
+        return self.reduced == WHOLE
 
     def check(self) -> Iterator[str]:
         """Check that a vector has so many numbers."""
@@ -143,7 +143,7 @@ class Dense(VectorSearch):
 
     def describe_search(self) -> str:
         """Say what is searched, too."""
-        dimension, storage, first = self.reduced or (None, None, False)
+        dimension, storage, first = self.reduced
         how = f"{dimension} {'first numbers' if first else 'principal components'} of each vector" if dimension else ""
         return ", ".join(filter(None, ["exact search", how, storage]))
 
@@ -152,11 +152,11 @@ class Dense(VectorSearch):
         names = [name for name in ("dimension", "storage") if name in self.entry]
         options = [*super().options(split), *(Option(key, self.entry[key], f"{self.place}.{key}") for key in names)]
         matryoshka = Option("matryoshka", True, f"{self.section}.{self.encoder}.matryoshka")
-        return [*options, matryoshka] if self.reduced and self.reduced[2] else options
+        return [*options, matryoshka] if self.reduced.first else options
 
     def retriever(self, opening: Opening) -> Retriever:
         """Open the encoder and the vectors."""
-        return opening.exact(self.encoder, *([self.reduced] if self.reduced else []))
+        return opening.exact(self.encoder, self.reduced)
 
 
 class Sparse(VectorSearch):

@@ -255,6 +255,19 @@ def test_an_index_that_its_library_cannot_read_is_refused(tmp_path, refused):
     assert line.startswith(f"{cut}/graph.hnsw: found an index that cannot be read")
 
 
+@pytest.mark.parametrize(
+    ("kind", "changes", "found"),
+    [
+        ("hnsw", {"width": 20.5}, "ef 20.5"),
+        ("hnsw", {"width": 19, "depth": 20}, "ef 19, expected an integer, 20 (the depth) or more"),
+        ("onng", {"width": -1}, "epsilon -1, expected a number, above -1"),
+    ],
+)
+def test_widths_that_no_search_can_have_are_refused(tmp_path, refused, kind, changes, found):
+    build(kind, tmp_path, passages := passages_of(tmp_path, unit(3, 60)), **FEW_EDGES[kind])
+    assert refused("retrieve graph", **asked(kind, tmp_path, passages), **changes).startswith(f"--width: found {found}")
+
+
 def test_without_hnswlib_one_line_says_what_to_install(tmp_path, refused, monkeypatch):
     passages = passages_of(tmp_path, unit(3, 30))
     build("hnsw", tmp_path, passages)

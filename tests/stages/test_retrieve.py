@@ -246,6 +246,18 @@ def test_an_audit_encodes_queries_in_the_precision_of_the_passages(audited, plac
     assert placed == ["fp32"]
 
 
+@pytest.mark.parametrize(
+    ("changes", "found"),
+    [
+        ({"width": 0}, "probes 0, expected an integer, above 0"),
+        ({"width": 1.5}, "probes 1.5"),
+        ({"width": 2, "audit": "a.json"}, "2 beside --audit"),
+    ],
+)
+def test_a_width_that_no_search_has_or_beside_an_audit_is_refused(by_index, refused, changes, found):
+    assert refused("retrieve ivfpq", **by_index(**changes)).startswith(f"--width: found {found}")
+
+
 def test_the_index_of_another_model_is_refused(make_reranker, caches, by_index, audited, folder, tmp_path, refused):
     other = make_reranker(**LATE, seed=9)
     changes = {"model": other, "passages": encode_passages(other, caches, tmp_path)}

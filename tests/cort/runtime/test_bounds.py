@@ -16,7 +16,6 @@ from tests.support.common import ROOT
 
 # Options that are no keys, by what is expected of them, in every stage that has one of this name.
 EXPECTED = {
-    "at least -1": "width",
     "at least 0": "bm25_warm_up memory_mb port warm_up",
     "at least 0, at most 1": "gpus",
     "at least 16": "memory_mb",
@@ -25,7 +24,7 @@ EXPECTED = {
     "at least 1, at most 4,096": "threads",
 }
 # Options of numbers without bounds: the files say what fits, or any number does.
-UNBOUNDED = "checkpoint_every widths"
+UNBOUNDED = "checkpoint_every width widths"
 # Options that have the name of a key, a default or bounds, and another meaning, or a choice that the config makes of
 # the same registry, or a single value where the config may have several.
 OTHERS = {"form", "gpus", "kind", "measures", "samples", "loss", "storage"}
