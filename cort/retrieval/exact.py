@@ -1,27 +1,41 @@
 """Exact search by inner product: a fast first pass finds candidates, which are rescored in double precision.
 
-The first pass uses single precision (`Products`) or int8 codes (`codes`), and keeps every passage that may be among the
-top k, with a margin for its errors. The score threshold is estimated from a sample and verified afterwards. Candidates
-are rescored in double precision from the stored vectors, each pair alone and on the CPU, and rounded to single
-precision. The result therefore depends neither on the first pass, nor on how the passages are divided into shards, nor
-on block sizes, threads or devices. Ties are broken by doc_id.
+The first pass uses single precision (`Products`), int8 codes (`codes`), or half precision on GPUs (`halves`), and keeps
+every passage that may be among the top k, with a margin for its errors. The score threshold is estimated from a sample
+and verified afterwards. Candidates are rescored in double precision from the stored vectors, each pair alone, and
+rounded to single precision. The result therefore depends neither on the first pass, nor on how the passages are divided
+into shards, nor on block sizes, threads or devices. Ties are broken by doc_id.
 """
+
+from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property, partial
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from cort.formats.shards import Shard
-from cort.retrieval import codes, topk
-from cort.retrieval.codes import Codes, is_fast, is_right
+from cort.retrieval import codes, halves
+from cort.retrieval.codes import Codes, is_fast
+from cort.retrieval.halves import Halves
 from cort.retrieval.rankings import QUERIES_AT_ONCE, Results, Rows, Vectors
-from cort.retrieval.topk import QUERIES, FirstPass, Sieve, as_tensor, bound_errors, guess, sample_step, vector_norms
+from cort.retrieval.topk import (
+    QUERIES,
+    FirstPass,
+    Sieve,
+    as_tensor,
+    bound_errors,
+    guess,
+    longest_of,
+    sample_step,
+    scores_at_once,
+    vector_norms,
+)
 from cort.retrieval.vectors import Passages, PassageVectors, StackedVectors
 from cort.runtime.errors import input_error
 
@@ -30,6 +44,8 @@ ROWS_OF_A_THREAD = 8_192
 # Scores of a single query held at once on a CPU, 128 MB: it waits for the vectors, not for them.
 SINGLE_AT_ONCE = 1 << 25
 
+#: what finds candidates
+First: TypeAlias = Literal["single", "codes", "halves"]
 #: `map`, or that of a pool of threads
 Map: TypeAlias = Callable[..., Iterable[Any]]
 
@@ -41,25 +57,31 @@ class StoredVectors(Passages):
         super().__init__(passages)
         self._stored: StackedVectors = self.vectors
 
-    def best_of(self, query: Vectors, rows: Rows, depth: int) -> Results:
+    def best_of(self, query: Vectors, rows: Rows, depth: int, known: Vectors | None = None) -> Results:
         """Score these rows in double precision, round to single precision, and return the top `depth` as `search` does.
 
         `vecdot` computes each pair alone, so the order of its additions depends only on the dimension.
+
+        :param known: scores of the rows, NaN where unknown.
         """
-        rows = np.sort(rows)
-        scores = np.vecdot(self._stored[rows].astype(np.float64), query.astype(np.float64))
-        return self._doc_ids.best(scores.astype(np.float32), rows, depth)
+        unknown = np.isnan(known) if known is not None else np.ones(len(rows), bool)
+        others = np.sort(rows[unknown])
+        scores = np.vecdot(self._stored[others].astype(np.float64), query.astype(np.float64)).astype(np.float32)
+        if known is not None:
+            others, scores = np.concatenate([rows[~unknown], others]), np.concatenate([known[~unknown], scores])
+        return self._doc_ids.best(scores, others, depth)
 
 
 class ExactIndex(StoredVectors):
-    """All passages: in main memory if they fit, otherwise memory-mapped, and on any GPUs among the devices.
+    """All passages: on any GPUs among the devices, in main memory if they fit, otherwise memory-mapped.
 
     :param devices: torch devices; each ranks an equal share of the passages.
     :param memory_mb: limit for vectors in main memory, which is faster to read than a mapped file.
     :param one_by_one: whether queries come one by one, and not in large batches.
-    :param coded: use int8 codes in the first pass on CPUs, a quarter of the memory. Default: on CPUs that are fast with
-        them, for single queries or if the vectors do not fit in memory. Large batches are slower with codes.
-    :raises InputError: for `coded` on a GPU, or on a CPU that multiplies codes wrongly.
+    :param first: the first pass. Default: halves on GPUs that they fit; int8 codes, a quarter of the memory, on CPUs
+        that are fast with them, for single queries or if the vectors do not fit in memory, as large batches are slower
+        with codes; otherwise single precision.
+    :raises InputError: for codes on a GPU, or on a CPU that multiplies them wrongly.
     """
 
     def __init__(
@@ -70,34 +92,41 @@ class ExactIndex(StoredVectors):
         memory_mb: int = 0,
         *,
         one_by_one: bool = False,
-        coded: bool | None = None,
+        first: First | None = None,
     ) -> None:
         # Lower precisions exceed the margin for rounding errors.
         torch.set_float32_matmul_precision("highest")
         super().__init__(passages)
         numbers = len(self) * self.vectors.dimension
         on_cpu = set(devices) == {"cpu"}
-        fits = 4 * numbers <= memory_mb << 20
-        if coded is None and on_cpu:
-            coded = is_fast() and (one_by_one if fits else numbers <= memory_mb << 20)
-        elif coded and not (on_cpu and is_right()):
+        fits_memory = 4 * numbers <= memory_mb << 20
+        if first is None and on_cpu:
+            coded = is_fast() and (one_by_one if fits_memory else numbers <= memory_mb << 20)
+            first = "codes" if coded else "single"
+        elif first == "codes" and not (on_cpu and codes.is_right()):
             found = f"int8 codes on {', '.join(devices)}"
-            raise input_error("coded", found, "a CPU that multiplies them exactly", "leave the option out")
-        if fits and not coded:
+            raise input_error("first", found, "a CPU that multiplies them exactly", "leave the option out")
+        if fits_memory and on_cpu and first == "single":
             self._stored = self.vectors.held()
         # Kept open: starting threads for each query would take longer than searching a small collection.
         self._map: Map = ThreadPoolExecutor(threads).map if threads > 1 else map
-        self._at_once = codes.CODED_AT_ONCE if coded else QUERIES_AT_ONCE
+        self._at_once = codes.CODED_AT_ONCE if first == "codes" else QUERIES_AT_ONCE
         bounds = [len(self) * number // len(devices) for number in range(len(devices) + 1)]
-        self._shares: list[Products | Codes]
-        if coded and len(self):
+        self._shares: list[Products | Codes | Halves]
+        if first == "codes" and len(self):
             self._shares = [Codes(self.vectors, self.vectors.source)]
         else:
             self._shares = [
-                Products(self._stored, rows, device, self._map, self.vectors)
+                self._share(rows, device, first)
                 for rows, device in zip(itertools.starmap(range, itertools.pairwise(bounds)), devices, strict=True)
                 if rows
             ]
+
+    def _share(self, rows: range, device: str, first: First | None) -> Products | Halves:
+        """Open the passages in some rows on a device."""
+        if first == "halves" or (first is None and halves.fit(self.vectors, rows, device) and halves.is_right(device)):
+            return Halves(self.vectors, rows, device)
+        return Products(self._stored, rows, device, self._map, self.vectors)
 
     def search(self, queries: Vectors, depth: int) -> list[Results]:
         """Rank all passages for queries of shape (queries, dimension).
@@ -108,27 +137,27 @@ class ExactIndex(StoredVectors):
         if not len(self) or not len(queries):
             return [(np.zeros(0, np.float32), np.zeros(0, np.int64)) for _ in queries]
         batches = torch.split(as_tensor(np.ascontiguousarray(queries)), self._at_once)
-        candidates = [rows for batch in batches for rows in self._candidates(batch, depth)]
+        found = itertools.chain.from_iterable(self._candidates(batch, depth) for batch in batches)
         each = map if len(queries) == 1 else self._map
-        return list(each(partial(self.best_of, depth=depth), queries, candidates))
+        return list(each(lambda query, found: self.best_of(query, found[0], depth, found[1]), queries, found))
 
-    def _candidates(self, queries: Tensor, depth: int) -> list[Rows]:
-        """Find the rows of all passages that may be among the top `depth` of each query."""
+    def _candidates(self, queries: Tensor, depth: int) -> Iterator[tuple[Rows, Vectors]]:
+        """Find for each query the rows of all passages that may be among its top `depth`, and scores that are known."""
         find = partial(_candidates, queries, depth)
         if len(self._shares) == 1:
             found = [find(self._shares[0])]
         else:
             with ThreadPoolExecutor(len(self._shares)) as pool:
                 found = list(pool.map(find, self._shares))
-        # Rows of passages per query, padded with -1.
-        table = np.concatenate([rows.cpu().numpy() for rows in found], axis=1)  # (queries, candidates)
-        return [rows[rows >= 0] for rows in table]
+        rows, known = (torch.cat([table.cpu() for table in tables], 1).numpy() for tables in zip(*found, strict=True))
+        for of_query, scores in zip(rows, known, strict=True):
+            yield of_query[of_query >= 0], scores[of_query >= 0]
 
 
 class Products:
-    """The first pass in single precision: products of the passages in some rows with queries, on one device.
+    """The first pass in single precision: products of the passages in some rows with queries.
 
-    On a GPU, the vectors are moved there if they take at most half of its free memory.
+    A GPU gets the vectors piece by piece.
 
     :param each: runs a function in several threads.
     :param passages: the vectors in their files.
@@ -137,18 +166,9 @@ class Products:
     def __init__(self, vectors: StackedVectors, rows: range, device: str, each: Map, passages: PassageVectors) -> None:
         self._vectors, self._rows, self._device, self._map, self._passages = vectors, rows, device, each, passages
         self.count = len(rows)
-        self._held: Tensor | None = None
-        if device != "cpu" and 2 * 4 * self.count * vectors.dimension <= torch.cuda.mem_get_info(device)[0]:
-            held = torch.empty(self.count, vectors.dimension, device=device)
-            for row, piece in self._pieces(0, self.count):
-                held[row : row + len(piece)] = piece
-            self._held = held
 
     def _pieces(self, start: int, end: int) -> Iterator[tuple[int, Tensor]]:
         """Yield the vectors of a part of the passages, on the device; rows are counted from the first of all."""
-        if self._held is not None:
-            yield start, self._held[start:end]
-            return
         first = self._rows.start
         for row, piece in self._vectors.pieces(first + start, first + end):
             yield row - first, as_tensor(piece).to(self._device, torch.float32)
@@ -160,10 +180,7 @@ class Products:
 
     @cached_property
     def _longest(self) -> float:
-        if self._passages.longest is not None:
-            return self._passages.longest
-        source, pieces = self._passages.source, self._pieces(0, self.count)
-        return max(float(vector_norms(piece, source).max()) for _, piece in pieces)
+        return self._passages.longest or longest_of(self._pieces(0, self.count), self._passages.source)
 
     def ask(self, queries: Tensor) -> FirstPass:
         """Multiply queries, (queries, e), with a sample of the passages; the result can multiply them with all."""
@@ -175,8 +192,7 @@ class Products:
     def _scores(self, queries: Tensor) -> Iterator[tuple[int, Tensor]]:
         """Multiply with all passages; the memory of the scores is reused."""
         single = self._device == "cpu" and len(queries) == 1
-        at_once = SINGLE_AT_ONCE if single else topk.SCORES_AT_ONCE[queries.device.type] // len(queries)
-        at_once = min(max(at_once, 1), self.count)
+        at_once = min(SINGLE_AT_ONCE, self.count) if single else scores_at_once(self._device, len(queries), self.count)
         memory = torch.empty(at_once, len(queries), device=self._device)
         for start in range(0, self.count, at_once):
             scores = memory[: self.count - start]
@@ -199,18 +215,20 @@ class Products:
         list(self._map(multiply, range(first, first + len(scores), ROWS_OF_A_THREAD)))
 
 
-def _candidates(queries: Tensor, depth: int, share: Products | Codes) -> Tensor:
+def _candidates(queries: Tensor, depth: int, share: Products | Codes | Halves) -> tuple[Tensor, Tensor]:
     """Find all passages of a share that may be among the top `depth` of queries, (queries, e).
 
-    :returns: their rows, padded with -1; shape (queries, candidates).
+    :returns: their rows, padded with -1, and their scores, NaN where unknown; shapes (queries, candidates).
     """
     slack, depth = 1, min(depth, share.count)
     first = share.ask(queries)
     while True:
-        sieve = Sieve(guess(first.sampled, share.count, depth, slack), first.margins, depth)
+        sieve = Sieve(guess(first.sampled, share.count, depth, slack), first.margins, depth, first.group)
         for row, scores in first.scores():
             sieve.add(row, scores)
         rows, complete = sieve.left()
         if complete:
-            return rows
+            if isinstance(share, Halves):
+                return rows, share.exact(queries, rows)
+            return rows, torch.full(rows.shape, torch.nan)
         slack *= 4

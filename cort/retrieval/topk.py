@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 import torch
@@ -11,7 +11,7 @@ from torch import Tensor
 from cort.formats.shards import Matrix
 from cort.runtime.errors import input_error
 
-# Passages whose scores are compared as a group, because selecting takes longer than computing them.
+# Passages whose scores a CPU compares as a group, because selecting takes longer than computing them.
 GROUP = 16
 # Sample for estimating the score threshold: one passage in SAMPLED, but FEWEST to MOST passages.
 SAMPLED, FEWEST, MOST = 16, 4_096, 32_768
@@ -36,12 +36,18 @@ class FirstPass(NamedTuple):
 
     The scores of each query are in a unit of its own. `margins`, (1, queries), are twice the largest error of a score,
     as both sides of a comparison may err. `scores` yields the first row and the scores, (rows, queries), of consecutive
-    passages.
+    passages, of which so many are compared as a group.
     """
 
     sampled: Tensor
     margins: Tensor
     scores: Callable[[], Iterator[tuple[int, Tensor]]]
+    group: int | None = None
+
+
+def scores_at_once(device: str, queries: int, count: int) -> int:
+    """Return of how many passages to hold the scores for so many queries, at most `count`."""
+    return min(max(SCORES_AT_ONCE[torch.device(device).type] // queries, 1), count)
 
 
 def sample_step(count: int) -> int:
@@ -67,9 +73,9 @@ def guess(sampled: Tensor, count: int, depth: int, slack: int) -> Tensor:
 class Sieve:
     """If at least `depth` scores reach the estimated threshold, these are the candidates for the top `depth`."""
 
-    def __init__(self, guessed: Tensor, margins: Tensor, depth: int) -> None:
-        """Take estimated thresholds, (1, queries), or -inf, and the margins of a `FirstPass`."""
-        self._guessed, self._margins, self._depth = guessed, margins, depth
+    def __init__(self, guessed: Tensor, margins: Tensor, depth: int, group: int | None = None) -> None:
+        """Take estimated thresholds, (1, queries), or -inf, and the margins and the group of a `FirstPass`."""
+        self._guessed, self._margins, self._depth, self._group = guessed, margins, depth, group or GROUP
         # Scores that `depth` passages reach if the estimate is right; (1, queries).
         self._reached = guessed
         # Queries, rows and scores of candidates, their number, and the number at which they are filtered.
@@ -78,15 +84,22 @@ class Sieve:
 
     def add(self, first: int, scores: Tensor) -> None:
         """Keep those passages that may be among the top `depth`: from row `first` on, with scores (rows, queries)."""
-        whole = len(scores) // GROUP * GROUP
-        if whole:
-            self._add(first, scores[:whole].view(GROUP, -1, scores.shape[1]))
-        if whole < len(scores):
-            self._add(first + whole, scores[None, whole:])
+        whole = len(scores) // self._group * self._group
+        if self._group > 1 and whole:
+            self._add_groups(first, scores[:whole].view(self._group, -1, scores.shape[1]))
+            first, scores = first + whole, scores[whole:]
+        if len(scores):
+            limits = self._reached - self._margins  # (1, queries)
+            place, queries = (scores >= limits).nonzero().unbind(1)
+            self._hold(queries, first + place, scores[place, queries])
         if self._count > self._sift_at:
             self._sift()
 
-    def _add(self, first: int, scores: Tensor) -> None:
+    def _hold(self, queries: Tensor, rows: Tensor, scores: Tensor) -> None:
+        self._held.append((queries, rows, scores))
+        self._count += len(rows)
+
+    def _add_groups(self, first: int, scores: Tensor) -> None:
         """Add scores of shape (group size, groups, queries), with rows numbered along the first two axes."""
         limits = self._reached - self._margins  # (1, queries)
         highest = torch.amax(scores, 0, out=torch.empty_like(scores[0]))  # faster in the layout of the scores
@@ -94,8 +107,7 @@ class Sieve:
         members = scores[:, chosen, queries]  # (group size, chosen groups)
         place, which = (members >= limits[0, queries]).nonzero().unbind(1)
         rows = first + place * scores.shape[1] + chosen[which]
-        self._held.append((queries[which], rows, members[place, which]))
-        self._count += len(which)
+        self._hold(queries[which], rows, members[place, which])
 
     def left(self) -> tuple[Tensor, bool]:
         """Return the rows of all candidates, padded with -1, (queries, candidates), and whether they are complete.
@@ -127,6 +139,8 @@ class Sieve:
     def _tables(self) -> tuple[Tensor, Tensor]:
         """Arrange candidates in tables of rows and scores, (queries, candidates), padded with -1 and -inf."""
         queries, rows, scores = (torch.cat(column) for column in zip(*self._held, strict=True))
+        if self._guessed.shape[1] == 1:
+            return rows[None], scores[None]
         queries, order = queries.sort(stable=True)
         counts = torch.bincount(queries, minlength=self._guessed.shape[1])
         columns = torch.arange(len(queries), device=queries.device) - (counts.cumsum(0) - counts)[queries]
@@ -159,6 +173,11 @@ def vector_norms(vectors: Tensor, source: str) -> Tensor:
         found = "a vector with NaN, infinite or very large values"
         raise input_error(source, found, f"a length below {LONGEST:g}", "train or encode again")
     return norms
+
+
+def longest_of(pieces: Iterable[tuple[int, Tensor]], source: str) -> float:
+    """Return the length of the longest vector of pieces, (rows, e), each with its first row."""
+    return max(float(vector_norms(piece, source).max()) for _, piece in pieces)
 
 
 def as_tensor(vectors: Matrix) -> Tensor:

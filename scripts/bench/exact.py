@@ -27,7 +27,7 @@ import torch
 
 from cort.formats.shards import all_vectors, open_shards, write_shard
 from cort.retrieval.codes import is_fast
-from cort.retrieval.exact import ExactIndex
+from cort.retrieval.exact import ExactIndex, First
 from cort.retrieval.graph_search import open_index
 from scripts.bench import common
 
@@ -65,18 +65,18 @@ def searches(vectors: Vectors, path: Path, args: argparse.Namespace) -> dict[str
     write_shard(path, [(ids, vectors)], model="vectors", dimension=vectors.shape[1], count=len(vectors))
     everything, depth = torch.from_numpy(vectors), args.depth
 
-    def index(megabytes: int, **how: bool) -> Search:
-        search = ExactIndex(open_shards([path]), ["cpu"], args.threads, megabytes, **how).search
+    def index(megabytes: int, first: First) -> Search:
+        search = ExactIndex(open_shards([path]), ["cpu"], args.threads, megabytes, first=first).search
         return lambda queries: [places for _, places in search(queries, depth)]
 
     named: dict[str, Search] = {
         "read": lambda _: everything.sum().item(),
         "product": lambda queries: [block @ torch.from_numpy(queries).T for block in torch.split(everything, 4_096)],
-        "fp32": index(vectors.nbytes, coded=False),
-        "from file": index(0, coded=False),
+        "fp32": index(vectors.nbytes, "single"),
+        "from file": index(0, "single"),
     }
     if is_fast():
-        named["codes"] = index(0, coded=True)
+        named["codes"] = index(0, "codes")
     if args.ef:
         common.run_stage("index hnsw", passages=path, M=32, output=path.with_name("hnsw"))
         graph = open_index("hnsw", path.with_name("hnsw"))

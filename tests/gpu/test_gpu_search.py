@@ -40,14 +40,15 @@ def passages(device, tmp_path_factory):
     return open_shards([vectors.shard(path, vectors.names("d", count), ties(5, count))])
 
 
-@pytest.mark.parametrize("streamed", [False, True], ids=["held", "streamed"])
+# As if the GPU had memory for the vectors and their halves, for halves alone, and for nothing.
+@pytest.mark.parametrize("bytes_each", [None, 4, 0], ids=["held", "halves", "streamed"])
 @pytest.mark.parametrize("devices", [1, 2])
-def test_passages_are_found_as_on_the_cpu(device, passages, devices, streamed):
-    # As if the GPU had no memory left.
-    full = patch("torch.cuda.mem_get_info", return_value=(0, 0)) if streamed else contextlib.nullcontext()
+def test_passages_are_found_as_on_the_cpu(device, passages, devices, bytes_each):
+    free = (bytes_each or 0) * passages[0].table.num_rows * DIMENSION
+    full = contextlib.nullcontext() if bytes_each is None else patch("torch.cuda.mem_get_info", return_value=(free, 0))
     with full:
         index = ExactIndex(passages, [device] * devices, 2)
-    reference = ExactIndex(passages, coded=False)
+    reference = ExactIndex(passages, first="single")
     for count, depth in ASKED:
         check(index, reference, ties(count, count), depth)
 

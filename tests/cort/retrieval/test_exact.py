@@ -5,8 +5,9 @@ import pytest
 import torch
 
 from cort.formats.shards import STORAGE, open_shards, write_shard
-from cort.retrieval import codes, exact, topk
+from cort.retrieval import codes, exact, halves, topk
 from cort.retrieval.rankings import batches_of, rank
+from cort.retrieval.vectors import PassageVectors
 from cort.runtime.errors import InputError
 from tests.support.vectors import names, random_unit, shards
 
@@ -24,22 +25,22 @@ def brute_force(query_ids, queries, ids, vectors, depth):
 
 
 def first_passes(passages):
-    """Values of `coded` that this processor has; it refuses codes that it multiplies wrongly."""
+    """First passes that this processor has; it refuses codes that it multiplies wrongly."""
     if codes.is_right():
-        return False, True
-    with pytest.raises(InputError, match="coded: found int8 codes on cpu, expected a CPU that multiplies them exactly"):
-        exact.ExactIndex(passages, coded=True)
-    return (False,)
+        return "single", "halves", "codes"
+    with pytest.raises(InputError, match="first: found int8 codes on cpu, expected a CPU that multiplies them exactly"):
+        exact.ExactIndex(passages, first="codes")
+    return "single", "halves"
 
 
 def check(folder, queries, passages, depths, *, ids=None, devices=("cpu",), threads=1, memory_mb=0, bounds=(), **kinds):
-    """Both first passes find what brute force does, at each depth."""
+    """All first passes find what brute force does, at each depth."""
     query_ids, ids = names("q", len(queries)), ids or names("d", len(passages))
     q = open_shards(shards(folder, "q", query_ids, queries, **kinds))
     p = open_shards(shards(folder, "p", ids, passages, bounds, **kinds))
     expected = brute_force(query_ids, queries, ids, passages, max(depths))
-    for coded in first_passes(p):
-        index = exact.ExactIndex(p, devices, threads, memory_mb, coded=coded)
+    for first in first_passes(p):
+        index = exact.ExactIndex(p, devices, threads, memory_mb, first=first)
         for depth in depths:
             found = list(rank(index, batches_of(q), depth))
             assert [ranking.query_id for ranking in found] == query_ids
@@ -50,7 +51,7 @@ def check(folder, queries, passages, depths, *, ids=None, devices=("cpu",), thre
 
 
 def scores_at_once(monkeypatch, scores):
-    """Hold so many scores at once, in either first pass."""
+    """Hold so many scores at once, in all first passes."""
     monkeypatch.setitem(topk.SCORES_AT_ONCE, "cpu", scores)
     monkeypatch.setattr(exact, "SINGLE_AT_ONCE", scores)
     monkeypatch.setattr(codes, "CODED_AT_ONCE", 7)
@@ -107,7 +108,7 @@ def test_files_that_say_how_long_their_vectors_are_are_not_measured(tmp_path, ge
     write_shard(path, [(names("d", 300), vectors)], model="m", dimension=8, count=300, longest=1.002)
     measure = topk.vector_norms
     monkeypatch.setattr(exact, "vector_norms", lambda *given: rows.append(len(given[0])) or measure(*given))
-    [(scores, found)] = exact.ExactIndex(open_shards([path]), coded=False).search(vectors[:1], 20)
+    [(scores, found)] = exact.ExactIndex(open_shards([path]), first="single").search(vectors[:1], 20)
     assert rows == [1]
     assert found[0] == 0
     assert scores == pytest.approx(np.sort(vectors @ vectors[0])[::-1][:20])
@@ -138,10 +139,10 @@ def test_a_misleading_sample_costs_a_second_pass(tmp_path, generator, monkeypatc
     vectors[::6] = queries
     p, q = (open_shards(shards(tmp_path, *one)) for one in (("p", names("d", 300), vectors), ("q", ["q"], queries)))
     doc_ids, scores = brute_force(["q"], queries, names("d", 300), vectors, 120)["q"]
-    for coded in first_passes(p):
+    for first in first_passes(p):
         looks = []
         monkeypatch.setattr(exact, "guess", lambda *given, looks=looks: looks.append(given[-1]) or topk.guess(*given))
-        [found] = rank(exact.ExactIndex(p, coded=coded), batches_of(q), 120)
+        [found] = rank(exact.ExactIndex(p, first=first), batches_of(q), 120)
         assert found.doc_ids == doc_ids
         assert np.array_equal(found.scores, scores)
         assert looks == [1, 4]
@@ -172,6 +173,31 @@ def test_vectors_of_any_length(tmp_path, generator, powers):
     vectors, queries = make(300), np.concatenate([make(10), make(5, (0, 1)), make(5, (50, 51))])
     vectors[7] = 0
     check(tmp_path, queries, vectors, (1, 15, 400))
+
+
+@pytest.mark.parametrize("fits", [True, False])
+def test_exact_scores_of_halves_are_unknown_where_the_order_of_additions_could_show(
+    tmp_path, generator, monkeypatch, fits
+):
+    vectors, queries = random_unit(generator, 300, 64), torch.from_numpy(random_unit(generator, 4, 64))
+    # As exactly between two numbers as single precision gets, and beside 1 of 2^-60, which double precision loses.
+    vectors[7], queries[0] = 0, 0
+    queries[0, :3], vectors[7, :3] = torch.tensor([1, 1, 1]), (1, 2.0**-24, 2.0**-60)
+    [shard] = shards(tmp_path, "p", names("d", 300), vectors)
+    monkeypatch.setattr(halves, "fit", lambda *given: fits)
+    held = halves.Halves(PassageVectors(open_shards([shard])), range(300), "cpu")
+    rows = torch.arange(300).expand(4, 300)
+    found, expected = held.exact(queries, rows), (queries.double() @ torch.from_numpy(vectors).double().T).float()
+    unknown = found.isnan()
+    assert torch.equal(found[~unknown], expected[~unknown])
+    assert unknown[0, 7]
+    assert unknown[1:].any() != fits
+
+
+def test_a_device_that_adds_halves_in_half_precision_is_not_asked_to(monkeypatch):
+    assert halves.is_right("cpu")
+    monkeypatch.setattr(halves, "multiply", lambda left, right, out: out.copy_(left @ right.T))
+    assert not halves.is_right("cpu")
 
 
 def test_the_probe_speaks_for_all_shapes(generator):
@@ -206,7 +232,7 @@ def check_search_without_codes(tmp_path, generator, monkeypatch):
     monkeypatch.setattr("torch.cpu._is_vnni_supported", lambda: True)
     p = open_shards(shards(tmp_path, "p", names("d", 300), random_unit(generator, 300, 16)))
     with pytest.raises(InputError, match="leave the option out"):
-        exact.ExactIndex(p, coded=True)
+        exact.ExactIndex(p, first="codes")
     monkeypatch.setattr(exact, "Codes", None)  # not to be called
     exact.ExactIndex(p, one_by_one=True)
 
