@@ -26,6 +26,8 @@ import pyarrow as pa
 from cort.formats import shards, tables
 from cort.formats.records import Integers
 from cort.formats.shards import Tokens, precision_of_queries, read_precision
+from cort.models.layout import model_fingerprint
+from cort.models.light import static_encoder
 from cort.models.shards import Job, PassageOptions, compute_texts, refuse_others, table_writer
 from cort.models.tokenizer import fingerprint
 from cort.retrieval.impacts import MOST_TERMS, quantised
@@ -100,22 +102,20 @@ class ImpactOptions(EncodeOptions):
     output: str = required("PARQUET")
 
 
-def encode_block(
-    job: Job, rows: Integers, encoder: Encoder, texts: Texts, storage: shards.Storage = "fp32"
-) -> pa.RecordBatch:
+def encode_block(job: Job, rows: Integers, encoder: Encoder, texts: Texts, storage: shards.Storage) -> pa.RecordBatch:
     """Encode rows as ids and vectors, of length 1 or 0 if the encoder normalizes.
 
     :raises InputError: for NaN or infinite values, or vectors of another length.
     """
     vectors, ids = texts.vectors(encoder, rows, job.device), texts.ids(rows)  # (rows, e)
-    lengths = vectors.norm(dim=-1)  # (rows,)
+    lengths = np.linalg.norm(vectors, axis=1)  # (rows,)
     # Static embeddings of unknown symbols, and of an empty text, are zeros, which no normalization changes.
-    unit = ((lengths - 1).abs() < TOLERANCE) | (lengths == 0)  # (rows,)
-    wanted = (unit if encoder.unit_length else lengths.isfinite()).cpu().numpy()
-    found = f"in {job.precision} a vector of length {float(lengths[int(wanted.argmin())]):.4g}"
+    unit = (np.abs(lengths - 1) < TOLERANCE) | (lengths == 0)  # (rows,)
+    wanted = unit if encoder.unit_length else np.isfinite(lengths)
+    found = f"in {job.precision} a vector of length {lengths[int(wanted.argmin())]:.4g}"
     expected = "length 1" if encoder.unit_length else "finite numbers"
     refuse_others(wanted, ids, texts.tokens.path, found, expected)
-    return shards.vector_batch(ids, vectors.cpu().numpy(), storage)
+    return shards.vector_batch(ids, vectors, storage)
 
 
 def count_zeros(
@@ -151,28 +151,28 @@ def encode_token_block(job: Job, rows: Integers, model: LateInteraction, texts: 
 
 def encode_vectors(options: VectorOptions) -> None:
     """Encode each text as one vector."""
-    from cort.models.encoder import load_encoder, texts_of
-    from cort.models.layout import model_fingerprint
+    encoder: Any = static_encoder(options.model)
+    tokens, model = Tokens(options.tokens, fingerprint(options.model)), model_fingerprint(options.model)
+    if encoder:
+        texts = encoder.texts(tokens, options.kind)
+        options = replace(options, precision="fp32")
+    else:
+        from cort.models.encoder import load_encoder, texts_of
 
-    encoder = load_encoder(options.model, options.precision)
-    tokens = Tokens(options.tokens, fingerprint(options.model))
-    texts = texts_of(tokens, encoder, options.kind)
-    model, dimension = model_fingerprint(options.model), encoder.dimension
+        encoder = load_encoder(options.model, options.precision)
+        texts = texts_of(tokens, encoder, options.kind)
     if options.passages is not None:
         stored = shards.open_shards([options.passages], model)[0].precision
         options = replace(options, precision=precision_of_queries(stored, options.precision))
-    elif encoder.transformer is None and options.precision == "auto":
-        options = replace(options, precision="fp32")
 
     def write(batches: Iterator[pa.RecordBatch], count: int, precision: str) -> None:
         blocks = count_zeros(options.tokens, map(shards.from_batch, batches))
-        made: dict[str, Any] = {"model": model, "dimension": dimension, "count": count, "storage": options.storage}
-        made["longest"] = 1 + 2 * TOLERANCE if encoder.unit_length else None
+        made: dict[str, Any] = {"model": model, "dimension": encoder.dimension, "count": count}
+        made |= {"storage": options.storage, "longest": 1 + 2 * TOLERANCE if encoder.unit_length else None}
         shards.write_shard(options.output, blocks, **made, precision=precision)
 
     compute = partial(encode_block, encoder=encoder, texts=texts, storage=options.storage)
-    done = compute_texts("cort.encode vectors", options, encoder, texts, BLOCK, compute, write, ("kind", "storage"))
-    log.info("encoded %s", done)
+    compute_texts("cort.encode vectors", options, encoder, texts, BLOCK, compute, write)
 
 
 def encode_tokens(options: TokenOptions) -> None:
@@ -187,8 +187,7 @@ def encode_tokens(options: TokenOptions) -> None:
         shards.write_token_shard(options.output, batches, origin_of(options.model, model), count, precision)
 
     compute = partial(encode_token_block, model=model, texts=texts)
-    done = compute_texts("cort.encode tokens", options, model, texts, TOKEN_BLOCK, compute, write)
-    log.info("encoded %s", done)
+    compute_texts("cort.encode tokens", options, model, texts, TOKEN_BLOCK, compute, write)
 
 
 def encode_impact_block(
@@ -222,12 +221,9 @@ def encode_impacts(options: ImpactOptions) -> None:
         precision = precision_of_queries(read_precision(options.passages), options.precision)
         options = replace(options, precision=precision)
     most = MOST_TERMS if options.kind == "query" else None
-    compute, write = (
-        partial(encode_impact_block, encoder=encoder, texts=texts, most=most),
-        table_writer(options.output, tables.IMPACTS),
-    )
-    done = compute_texts("cort.encode impacts", options, encoder, texts, TOKEN_BLOCK, compute, write, ("kind",))
-    log.info("encoded %s", done)
+    compute = partial(encode_impact_block, encoder=encoder, texts=texts, most=most)
+    write = table_writer(options.output, tables.IMPACTS)
+    compute_texts("cort.encode impacts", options, encoder, texts, TOKEN_BLOCK, compute, write)
 
 
 COMMANDS: Commands = {

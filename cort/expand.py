@@ -13,15 +13,17 @@ import sys
 from collections.abc import Iterator
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
 from cort.formats import tables
 from cort.formats.expansions import Queries, iter_predictions
+from cort.formats.records import Integers
 from cort.formats.shards import Tokens
-from cort.models.shards import Job, PassageOptions, compute_shard, table_writer
+from cort.models.batching import FramedTexts, by_length
+from cort.models.shards import Job, PassageOptions, compute_texts, table_writer
 from cort.models.tokenizer import fingerprint, load_tokenizer
 from cort.retrieval.documents import hash_of
 from cort.runtime.commands import Commands, main_of_commands
@@ -34,7 +36,7 @@ from cort.settings.fields import General, as_key
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-    from cort.models.batching import FramedTexts
+    from cort.models.expander import Expander
 
 log = logging.getLogger(__name__)
 
@@ -67,37 +69,30 @@ class Options(PassageOptions):
 
 
 def expand_block(
-    block: tuple[int, int], job: Job, transformer: Any, passages: FramedTexts, tokenizer: Tokenizer, options: Options
+    job: Job, rows: Integers, expander: Expander, passages: FramedTexts, tokenizer: Tokenizer, options: Options
 ) -> pa.RecordBatch:
-    """Predict queries for the passages in a range of rows, in batches of similar length; drop empty queries.
+    """Predict queries for the passages in some rows, in batches of similar length; drop empty queries.
 
     :raises InputError: for NaN or infinite values.
     """
     import torch
 
-    from cort.models.batching import by_length
-    from cort.models.expander import generate
-
-    rows = np.arange(*block)
-    ids = passages.tokens.ids.slice(block[0], len(rows)).combine_chunks()
+    ids = passages.ids(rows)
     queries: list[list[str]] = [[] for _ in rows]
     budget = TOKEN_BUDGETS[job.device.type] // (options.beams or options.queries)
     for members in by_length(passages.lengths(rows), budget):
         tensors = passages.sequences(rows[members]).batch(np.arange(len(members)))
         batch = {name: tensor.to(job.device) for name, tensor in tensors.items()}
-        job.counter.advance(len(members))
         # Batches depend on the collection alone, not on the number of jobs or on interruptions.
         first = ids[int(members[0])].as_py()
-        seed = hash_of(options.seed, first) % 2**63
-        size = options.queries, options.query_length
         try:
             with torch.inference_mode():
-                tokens = generate(transformer, batch, *size, seed=seed, top_k=options.top_k, beams=options.beams)
+                tokens = expander(batch, hash_of(options.seed, first) % 2**63).tolist()
         except FloatingPointError:
-            found = f"NaN or infinite values in {options.precision}, in a batch of {len(members)} passages that "
+            found = f"NaN or infinite values in {job.precision}, in a batch of {len(members)} passages that "
             found += f"includes {shorten(first)}"
             raise input_error(options.model, found, "finite numbers", "use precision fp32 or another model") from None
-        for member, generated in zip(members.tolist(), tokens.tolist(), strict=True):
+        for member, generated in zip(members.tolist(), tokens, strict=True):
             texts = (" ".join(text.split()) for text in tokenizer.decode_batch(generated))
             queries[member] = [text for text in texts if text]
     return pa.record_batch([ids, pa.array(queries, tables.EXPANSIONS.field("queries").type)], schema=tables.EXPANSIONS)
@@ -105,29 +100,16 @@ def expand_block(
 
 def predict_queries(options: Options) -> None:
     """Predict the queries of one shard and write them."""
-    from cort.models.batching import FramedTexts
-    from cort.models.expander import load_expander
-    from cort.models.precision import place
+    from cort.models.expander import Sampling, load_expander
 
-    transformer, template = load_expander(options.model, options.passage_length, options.query_length)
+    sampling = Sampling(options.queries, options.query_length, options.top_k, options.beams)
+    expander, template = load_expander(options.model, options.passage_length, sampling)
     tokens, tokenizer = Tokens(options.tokens, fingerprint(options.model)), load_tokenizer(options.model)
     passages = FramedTexts(tokens, template, options.passage_length)
-    compute = partial(expand_block, transformer=transformer, passages=passages, tokenizer=tokenizer, options=options)
-
-    def prepare(job: Job) -> partial[pa.RecordBatch]:
-        place(transformer, transformer, job.device, job.precision)
-        # A batch may take long; updating the counter at each step shows that work goes on.
-        transformer.register_forward_hook(lambda *_: job.counter.advance(0))
-        return partial(compute, job=job)
-
-    decisive = ("queries", "top_k", "beams", "passage_length", "query_length", "seed")
-    write, files = table_writer(options.output, tables.EXPANSIONS), [options.tokens]
-    # Tokens that are read and, at most, written.
-    lengths = passages.lengths(np.arange(len(tokens))) + options.queries * options.query_length
-    done = compute_shard(
-        "cort.expand predict", options, options.shard, lengths, EXPANDED_BLOCK, prepare, write, decisive, files
-    )
-    log.info("predicted queries for %s", done)
+    compute = partial(expand_block, expander=expander, passages=passages, tokenizer=tokenizer, options=options)
+    write, generated = table_writer(options.output, tables.EXPANSIONS), options.queries * options.query_length
+    how = EXPANDED_BLOCK, compute, write, "passages", generated
+    compute_texts("cort.expand predict", options, expander, passages, *how)
 
 
 ROWS = 16_384

@@ -95,7 +95,7 @@ def stage(options: Options) -> None:
 
 def save_text_model(folder: Path, fix: str, options: Options) -> None:
     """Write the folder of a document expansion or term weighting model atomically."""
-    from cort.models.expander import load_expander
+    from cort.models.expander import Sampling, load_expander
     from cort.models.tokenizer import check_vocabulary
     from cort.models.transformer import count_tokens
     from cort.models.weigher import load_vocabulary, load_weigher
@@ -109,7 +109,7 @@ def save_text_model(folder: Path, fix: str, options: Options) -> None:
             load_vocabulary(temporary)
             model: Any = load_weigher(folder, SHORTEST)[0].classifier
         else:
-            model, _ = load_expander(folder, SHORTEST, SHORTEST)
+            model = load_expander(folder, SHORTEST, Sampling(1, SHORTEST))[0].transformer
         check_vocabulary(folder, max(tokenizer.get_vocab().values()) + 1, count_tokens(model))
         model.save_pretrained(temporary)
 

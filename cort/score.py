@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -78,29 +78,28 @@ def look_up(pairs: Pairs, limits: Limits, table: pa.Table, source: str) -> tuple
 
 
 def score_block(
-    block: tuple[int, int],
     job: Job,
+    rows: Integers,
     model: Reranker,
     pairs: Pairs,
     places: tuple[Integers, Integers],
     table: pa.Table,
     source: str,
 ) -> pa.RecordBatch:
-    """Score the pairs in a range of rows of a table from `source`; `places` are rows of their queries and passages.
+    """Score the pairs in consecutive rows of a table from `source`; `places` are rows of their queries and passages.
 
     :raises InputError: for NaN or infinite scores.
     """
     import torch
 
-    part = slice(*block)
-    queries, passages = (rows[part] for rows in places)
+    queries, passages = (place[rows] for place in places)
     with torch.inference_mode():
         scores = pairs.score(model, queries, passages, job.device).float().cpu().numpy()  # (block,)
-    rows = table[part]
-    ids = pc.binary_join_element_wise(rows["query_id"], rows["doc_id"], " ")
+    part = table.slice(int(rows[0]), len(rows))
+    ids = pc.binary_join_element_wise(part["query_id"], part["doc_id"], " ")
     found = f"in {job.precision} a score that is no finite number"
     refuse_others(np.isfinite(scores), ids, source, found, what="query and document")
-    return rows.append_column("score", pa.array(scores)).combine_chunks().to_batches()[0]
+    return part.append_column("score", pa.array(scores)).combine_chunks().to_batches()[0]
 
 
 @options_class
@@ -134,17 +133,9 @@ def stage(options: Options) -> None:
         source = ", ".join(options.candidates)
 
     places = look_up(pairs, limits, table, source)
-
-    def prepare(job: Job) -> Callable[[tuple[int, int]], pa.RecordBatch]:
-        job.place(model)
-        return partial(score_block, job=job, model=model, pairs=pairs, places=places, table=table, source=source)
-
+    compute = partial(score_block, model=model, pairs=pairs, places=places, table=table, source=source)
     write = table_writer(options.output, tables.SCORES)
-    files = [*([options.triples] if options.triples else sorted(options.candidates)), options.queries, options.passages]
-    done = compute_shard(
-        "cort.score", options, "1-of-1", pairs.lengths(*places), BLOCK, prepare, write, ("depth",), files, items="pairs"
-    )
-    log.info("scored %s", done)
+    compute_shard("cort.score", options, model, pairs.lengths(*places), BLOCK, compute, write, "pairs")
 
 
 main = cli.main_of(Options, stage)

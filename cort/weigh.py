@@ -12,7 +12,6 @@ Usage:  python -m cort.weigh --model base_models/deepct --tokens passages.arrow 
 
 from __future__ import annotations
 
-import logging
 import sys
 from functools import partial
 from typing import TYPE_CHECKING
@@ -33,9 +32,6 @@ from cort.settings.fields import as_key
 if TYPE_CHECKING:
     from cort.models.batching import FramedTexts
     from cort.models.weigher import Vocabulary, Weigher
-
-log = logging.getLogger(__name__)
-
 
 # Passages sorted by length together. Not a setting, because padding changes the last bits of the result.
 BLOCK = 4_096
@@ -87,9 +83,8 @@ def stage(options: Options) -> None:
     weigher, template = load_weigher(options.model, options.passage_length)
     passages = FramedTexts(Tokens(options.tokens, fingerprint(options.model)), template, options.passage_length)
     compute = partial(weigh_block, weigher=weigher, passages=passages, vocabulary=vocabulary, options=options)
-    write, decisive = table_writer(options.output, tables.TERM_WEIGHTS), ("passage_length", "scale", "square_root")
-    done = compute_texts("cort.weigh", options, weigher, passages, BLOCK, compute, write, decisive, "passages")
-    log.info("weighed %s", done)
+    write = table_writer(options.output, tables.TERM_WEIGHTS)
+    compute_texts("cort.weigh", options, weigher, passages, BLOCK, compute, write, "passages")
 
 
 main = main_of(Options, stage)

@@ -20,6 +20,7 @@ from cort.formats.shards import Tokens
 from cort.models.batching import FramedTexts, Rows
 from cort.models.building import EMBEDDING, dense, routed
 from cort.models.layout import TASKS, has_modules, read_prompts
+from cort.models.light import StaticEncoder, Vectors, static_encoder
 from cort.models.loading import check_tensors
 from cort.models.modules import KINDS, TextModel, load_modules, quiet, route
 from cort.models.settings import EncoderSettings
@@ -28,8 +29,6 @@ from cort.models.transformer import check_length, forward_by_length
 from cort.runtime.errors import input_error
 
 POOLINGS = {"cls": "cls", "mean": "mean", "last": "lasttoken", "weighted_mean": "mean"}
-# Tokens per sub-batch of static embeddings: their mean needs neither padding nor much memory.
-STATIC_BUDGET = 262_144
 #: similarities of sentence-transformers -> those of this project
 SIMILARITIES = {"cosine": "cosine", "dot": "inner_product"}
 
@@ -61,27 +60,6 @@ class Encoder(TextModel):
         vectors: Tensor = features[EMBEDDING]  # (batch, e)
         return vectors
 
-    def token_vectors(self, batch: Mapping[str, Any]) -> Tensor:
-        """Put the state of each token, instead of the pooled one, through the layers after pooling.
-
-        :returns: (batch, length, e).
-        """
-        pooling = next((layer for layer in self.modules() if type(layer).__name__ == "Pooling"), None)
-        if pooling is None:  # static embeddings
-            ids = batch["input_ids"]
-            vectors: Tensor = route(self.saved, KINDS[batch["task"]])[0].embedding(ids.reshape(-1, 1))
-            vectors = vectors.reshape(*ids.shape, -1)
-        else:
-            states: list[Tensor] = []
-            hook = pooling.register_forward_pre_hook(lambda _, inputs: states.append(inputs[0]["token_embeddings"]))
-            self.run(batch)
-            hook.remove()
-            [vectors] = states
-        for layer in self.layers:
-            if type(layer).__name__ == "Dense":
-                vectors = layer({layer.module_input_name: vectors})[layer.module_output_name]
-        return vectors
-
     @property
     def projection(self) -> nn.Module | None:
         """The linear layer of the last Dense module, if there is one."""
@@ -103,19 +81,20 @@ class Texts(FramedTexts):
 
     def encode(self, model: nn.Module, rows: Rows, device: torch.device, token_budget: int | None = None) -> Tensor:
         """Encode rows in sub-batches of similar length (`forward_by_length`); returns (len(rows), e)."""
-        if token_budget is None and getattr(model, "transformer", model) is None:
-            token_budget = STATIC_BUDGET
         return forward_by_length(model, self.sequences(rows), device, token_budget)  # (rows, e)
 
-    def vectors(self, encoder: Encoder, rows: Rows, device: torch.device) -> Tensor:
+    def vectors(self, encoder: Encoder, rows: Rows, device: torch.device) -> Vectors:
         """Encode rows for an index: in single precision, and normalized to length 1 except for inner products."""
         with torch.inference_mode():
             vectors = self.encode(encoder, rows, device).float()  # (rows, e)
-        return functional.normalize(vectors, dim=-1) if encoder.unit_length else vectors
+            found = functional.normalize(vectors, dim=-1) if encoder.unit_length else vectors
+            return found.cpu().numpy()
 
 
-def texts_of(tokens: Tokens, encoder: TextModel, kind: str) -> Texts:
+def texts_of(tokens: Tokens, encoder: Any, kind: str) -> Any:
     """Frame texts of a kind ("query" or "passage") as an encoder reads them."""
+    if isinstance(encoder, StaticEncoder):
+        return encoder.texts(tokens, kind)
     template, length = encoder.framings[kind]
     return Texts(tokens, template, length, kind)
 
@@ -135,7 +114,7 @@ def new_encoder(
     :param token_weights: (vocabulary,), for the pooling `weighted_mean`.
     """
     if has_modules(base_model):
-        encoder = load_encoder(base_model)
+        encoder: Encoder = load_encoder(base_model)
         if encoder.transformer is None:
             found, fix = "static embeddings", "remove `training`, or name another model"
             raise input_error(base_model, found, "a transformer to train", fix)
@@ -189,8 +168,10 @@ def _weights(base_model: str | Path, weights: Tensor) -> Any:
     return quiet(WordWeights)(names, dict(zip(names, weights.tolist(), strict=True)))
 
 
-def load_encoder(folder: str | Path, precision: str = "fp32") -> Encoder:
-    """Load a model folder in evaluation mode."""
+def load_encoder(folder: str | Path, precision: str = "fp32") -> Any:
+    """Load a model folder in evaluation mode: an `Encoder`, or a `StaticEncoder`."""
+    if static := static_encoder(folder):
+        return static
     model = load_modules(folder, "encoder", precision)
     encoder = Encoder(model, SIMILARITIES.get(model.similarity_fn_name, "cosine"))
     check_lengths(f"{folder}: ", folder, encoder)

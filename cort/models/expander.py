@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList
 
 from cort.models.loading import SEQ2SEQ, load_transformer
+from cort.models.precision import place
 from cort.models.tokenizer import Template, load_template
 from cort.models.transformer import check_length, count_tokens
 from cort.runtime.errors import input_error
@@ -25,23 +26,50 @@ from cort.runtime.errors import input_error
 NEEDED = ("decoder_start_token_id", "eos_token_id", "pad_token_id")
 
 
-def load_expander(folder: str | Path, passage_length: int, query_length: int) -> tuple[Any, Template]:
-    """Load a model folder in evaluation mode, with its tokenizer's template.
+class Sampling(NamedTuple):
+    """How queries are predicted: how many of a passage, their tokens at most, including the one that ends them.
 
-    :param passage_length: tokens that a passage is truncated to, special tokens included.
-    :param query_length: tokens of a query, including the one that ends it.
+    They are sampled from the `top_k` most probable tokens or, with `beams`, the best of a beam search of this width.
     """
-    transformer: Any = load_transformer(folder, SEQ2SEQ, trained=True)
-    for name in NEEDED:
-        if getattr(transformer.config, name, None) is None:
-            expected = "the token that begins, ends or pads a predicted query"
-            raise input_error(folder, f"no {name} in config.json", expected, "set it there")
-    template = load_template(folder, count_tokens(transformer))
-    check_length("--passage-length", passage_length, template.extra + 1, transformer)
-    check_length("--query-length", query_length, 2, transformer)
-    # A folder's generation settings, such as no repeated n-grams, are for other tasks.
-    transformer.generation_config = GenerationConfig()
-    return transformer.eval(), template
+
+    queries: int
+    steps: int
+    top_k: int = 10
+    beams: int | None = None
+
+
+class Expander(nn.Module):
+    """Map passages to the queries that they answer."""
+
+    def __init__(self, transformer: Any, sampling: Sampling) -> None:
+        super().__init__()
+        self.transformer, self.sampling = transformer, sampling
+
+    def place(self, device: torch.device, precision: str) -> None:
+        """Move to a device for inference."""
+        place(self, self.transformer, device, precision)
+
+    def forward(self, batch: Mapping[str, Tensor], seed: int) -> Tensor:
+        """Predict queries for a batch of passages, ``input_ids`` of shape (passages, length).
+
+        :param seed: of this batch.
+        :returns: tokens of shape (passages, queries, at most `steps`), padded after the end.
+        :raises FloatingPointError: for a NaN or infinite number.
+        """
+        queries, steps, top_k, beams = self.sampling
+        how: dict[str, Any] = {"do_sample": True, "top_k": top_k}
+        if beams is not None:
+            how = {"do_sample": False, "num_beams": beams, "early_stopping": False, "length_penalty": 1.0}
+        how |= {name: getattr(self.transformer.config, name) for name in NEEDED}
+        device = batch["input_ids"].device
+        with torch.random.fork_rng([device] if device.type == "cuda" else []):
+            torch.manual_seed(seed)
+            tokens: Tensor = self.transformer.generate(
+                **{name: batch[name] for name in ("input_ids", "attention_mask")},
+                logits_processor=LogitsProcessorList([Finite()]),
+                generation_config=GenerationConfig(max_new_tokens=steps, num_return_sequences=queries, **how),
+            )
+        return tokens[:, 1:].reshape(-1, queries, tokens.shape[1] - 1)
 
 
 class Finite(LogitsProcessor):  # type: ignore[misc]
@@ -57,34 +85,19 @@ class Finite(LogitsProcessor):  # type: ignore[misc]
         return scores
 
 
-def generate(
-    transformer: Any,
-    batch: Mapping[str, Tensor],
-    queries: int,
-    steps: int,
-    *,
-    seed: int,
-    top_k: int,
-    beams: int | None = None,
-) -> Tensor:
-    """Generate queries for a batch of passages, ``input_ids`` of shape (passages, length).
+def load_expander(folder: str | Path, passage_length: int, sampling: Sampling) -> tuple[Expander, Template]:
+    """Load a model folder in evaluation mode, with its tokenizer's template.
 
-    :param steps: tokens of a query at most, including the one that ends it.
-    :param seed: of this batch, for sampling from the `top_k` most probable tokens.
-    :param beams: instead of sampling, find the most probable queries by a beam search of this width, best first.
-    :returns: tokens of shape (passages, queries, at most `steps`), padded after the end.
-    :raises FloatingPointError: for a NaN or infinite number.
+    :param passage_length: tokens that a passage is truncated to, special tokens included.
     """
-    how: dict[str, Any] = {"do_sample": True, "top_k": top_k}
-    if beams is not None:
-        how = {"do_sample": False, "num_beams": beams, "early_stopping": False, "length_penalty": 1.0}
-    how |= {name: getattr(transformer.config, name) for name in NEEDED}
-    device = batch["input_ids"].device
-    with torch.random.fork_rng([device] if device.type == "cuda" else []):
-        torch.manual_seed(seed)
-        tokens: Tensor = transformer.generate(
-            **{name: batch[name] for name in ("input_ids", "attention_mask")},
-            logits_processor=LogitsProcessorList([Finite()]),
-            generation_config=GenerationConfig(max_new_tokens=steps, num_return_sequences=queries, **how),
-        )
-    return tokens[:, 1:].reshape(-1, queries, tokens.shape[1] - 1)
+    transformer: Any = load_transformer(folder, SEQ2SEQ, trained=True)
+    for name in NEEDED:
+        if getattr(transformer.config, name, None) is None:
+            expected = "the token that begins, ends or pads a predicted query"
+            raise input_error(folder, f"no {name} in config.json", expected, "set it there")
+    template = load_template(folder, count_tokens(transformer))
+    check_length("--passage-length", passage_length, template.extra + 1, transformer)
+    check_length("--query-length", sampling.steps, 2, transformer)
+    # A folder's generation settings, such as no repeated n-grams, are for other tasks.
+    transformer.generation_config = GenerationConfig()
+    return Expander(transformer, sampling).eval(), template

@@ -7,13 +7,17 @@ with different modules for queries and passages. Any other folder is one module,
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from cort.formats.artifacts import Node, read_json
 from cort.models.settings import FIX
+from cort.runtime.checksums import checksum
 from cort.runtime.errors import input_error, shorten
+from cort.runtime.program import program_of
 
 MODULES, PROMPTS, ROUTER = "modules.json", "config_sentence_transformers.json", "router_config.json"
 #: what `cort.models.pair_prompt` puts around queries and passages
@@ -22,6 +26,8 @@ PAIR_PROMPT = "pair_prompt.json"
 TRANSFORMER = "sentence_*_config.json"
 # Upper limit of a length in tokens and of a vector's size.
 LONGEST = 100_000
+#: libraries whose releases can change what a model computes
+LIBRARIES = ("accelerate", "numpy", "sentence-transformers", "torch", "transformers")
 #: kinds of texts -> their names in sentence-transformers, for tasks and routes
 TASKS = {"query": "query", "passage": "document"}
 
@@ -133,3 +139,21 @@ def model_fingerprint(folder: str | Path) -> str:
                 while chunk := handle.read(1 << 20):
                     digest.update(chunk)
     return digest.hexdigest()[:16]
+
+
+def identity(module: str, options: Mapping[str, object], files: Iterable[str], model: str) -> str:
+    """Identify a computation by everything that affects its result.
+
+    :param module: the stage, whose code and imports count.
+    :param options: those that change the result, without paths.
+    :param files: paths whose content counts, in a fixed order.
+    :param model: folder of the model that is used or trained.
+    """
+    parts = {
+        "options": dict(options),
+        "files": [checksum(path) for path in files],
+        "model": model_fingerprint(model),
+        "source": program_of(module),
+        "libraries": {name: version(name) for name in LIBRARIES},
+    }
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()

@@ -1,12 +1,12 @@
-"""Encoders in NumPy, ready before torch could be imported: BERT in fp32, and static embeddings.
+"""Encoders in NumPy, ready before torch could be imported: static embeddings, and BERT in fp32 for single queries.
 
-What they compute is compared with vectors of the stage `encode`; where these differ, torch is used.
+What BERT computes is compared with vectors of the stage `encode`; where these differ, torch is used.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -16,9 +16,12 @@ import numpy.typing as npt
 from safetensors.numpy import load_file
 from threadpoolctl import ThreadpoolController
 
-from cort.models.layout import LONGEST, PROMPTS, Module, Settings, modules_of, read_length
+from cort.formats.shards import Tokens
+from cort.models.batching import FramedTexts, Rows
+from cort.models.layout import LONGEST, PROMPTS, TASKS, Module, Settings, modules_of, read_length
 from cort.models.tokenizer import Template, load_template
 
+#: (e,), or (texts, e)
 Vectors: TypeAlias = npt.NDArray[np.float32]
 Ids: TypeAlias = npt.NDArray[np.int32]
 #: token ids and segment ids of a text, (length,) each
@@ -27,6 +30,11 @@ Weights: TypeAlias = Mapping[str, Vectors]
 Config: TypeAlias = Mapping[str, Any]
 
 TANH = "torch.nn.modules.activation.Tanh"
+# Activations of a Dense module that follows static embeddings.
+KNOWN = (TANH, "torch.nn.modules.linear.Identity")
+STATIC = "StaticEmbedding"
+#: static embeddings have no special tokens
+PLAIN = Template((), (), (), 0, 0)
 ERF = np.vectorize(math.erf, otypes=[np.float32])
 
 
@@ -67,21 +75,32 @@ def gelu(states: Vectors) -> Vectors:
     return result
 
 
-def dense(config: Config, weights: Weights, vector: Vectors) -> Vectors:
-    """Project a vector."""
-    projected: Vectors = vector @ weights["linear.weight"].T + weights.get("linear.bias", 0)
+def means(words: Vectors, texts: Sequence[npt.NDArray[np.integer]]) -> Vectors:
+    """Average the vectors of the words of each text, (texts, e); zeros for an empty text."""
+    sums = [words[ids].sum(0) / np.float32(max(len(ids), 1)) for ids in texts]
+    return np.array(sums, np.float32).reshape(len(texts), words.shape[1])
+
+
+def dense(config: Config, weights: Weights, vectors: Vectors) -> Vectors:
+    """Project vectors."""
+    projected: Vectors = vectors @ weights["linear.weight"].T + weights.get("linear.bias", 0)
     return np.tanh(projected) if config["activation_function"] == TANH else projected
+
+
+def normalize(vectors: Vectors) -> Vectors:
+    """Scale vectors to length 1, except for zeros; in double precision, in which all processors give the same."""
+    lengths = np.linalg.norm(vectors.astype(np.float64), axis=-1, keepdims=True)
+    result: Vectors = (vectors / np.maximum(lengths, 1e-12)).astype(np.float32)
+    return result
 
 
 #: modules -> what they do with token and segment ids, states or a vector
 LAYERS: dict[str, Callable[[Config, Weights, Any], Any]] = {
     "Transformer": bert,
-    "StaticEmbedding": lambda config, weights, frame: (
-        weights["embedding.weight"][frame[0]].sum(0) / max(len(frame[0]), 1)
-    ),
+    STATIC: lambda config, weights, frame: means(weights["embedding.weight"], [frame[0]])[0],
     "Pooling": lambda config, weights, states: {"mean": states.mean(0), "cls": states[0]}[config["pooling_mode"]],
     "Dense": dense,
-    "Normalize": lambda config, weights, vector: vector / max(np.linalg.norm(vector), np.float32(1e-12)),
+    "Normalize": lambda config, weights, vectors: normalize(vectors),
 }
 
 
@@ -100,13 +119,13 @@ def light_encoder(folder: Path, precision: str | None) -> Callable[[Ids], Vector
     """
     # The route of queries may begin with an empty transformer, which only provides a tokenizer.
     modules = modules_of(folder)
-    template, length = Template((), (), (), 0, 0), LONGEST
-    if modules[0].name != "StaticEmbedding":
+    template, length = PLAIN, LONGEST
+    if modules[0].name != STATIC:
         if precision != "fp32":
             raise ValueError(precision)
         template, positions = load_template(folder, kind="query"), _config(modules[0])["max_position_embeddings"]
         length = min(read_length(folder, "query") or positions, positions)
-    if Settings(folder / PROMPTS).get("similarity_fn_name") != "dot":
+    if _unit_length(folder):
         modules.append(Module("Normalize", folder, ""))
     layers = [_layer(module) for module in modules]
     libraries = ThreadpoolController()
@@ -121,6 +140,59 @@ def light_encoder(folder: Path, precision: str | None) -> Callable[[Ids], Vector
         return np.asarray(state)
 
     return encode
+
+
+class StaticEncoder:
+    """An encoder of texts as means of word vectors, for queries and passages alike; its results are in fp32.
+
+    :ivar unit_length: as that of `cort.models.encoder.Encoder`, which has the same interface.
+    """
+
+    transformer, framings = None, dict.fromkeys(TASKS, (PLAIN, LONGEST))
+
+    def __init__(self, folder: Path, words: Module, projections: Sequence[Module]) -> None:
+        self.unit_length = _unit_length(folder)
+        self._words = _weights(words)["embedding.weight"]
+        self._projections = [partial(dense, _config(module), _weights(module)) for module in projections]
+        self.dimension = self([]).shape[1]
+
+    def __call__(self, texts: Sequence[npt.NDArray[np.integer]]) -> Vectors:
+        """Encode the token ids of texts, (texts, e)."""
+        vectors = means(self._words, texts)
+        with ThreadpoolController().limit(limits=1, user_api="blas"):
+            for projection in self._projections:
+                vectors = projection(vectors)
+        return normalize(vectors) if self.unit_length else vectors
+
+    def place(self, *_: object) -> None:
+        """Do nothing: it needs no device."""
+
+    def texts(self, tokens: Tokens, kind: str) -> StaticTexts:
+        """Make texts that can be encoded."""
+        return StaticTexts(tokens, PLAIN, LONGEST, kind)
+
+
+class StaticTexts(FramedTexts):
+    """Texts to be encoded by a `StaticEncoder`."""
+
+    def vectors(self, encoder: StaticEncoder, rows: Rows, _: object = None) -> Vectors:
+        """Encode rows, (rows, e)."""
+        return encoder([self.tokens[row][: self.max_length] for row in rows])
+
+
+def static_encoder(folder: str | Path) -> StaticEncoder | None:
+    """Open a model folder; None unless it has static embeddings, followed by known modules."""
+    first, *others = modules_of(folder)
+    if others and others[-1].name == "Normalize":
+        others.pop()
+    known = all(one.name == "Dense" and _config(one)["activation_function"] in KNOWN for one in others)
+    if first.name != STATIC or first != modules_of(folder, "query")[0] or not known:
+        return None
+    return StaticEncoder(Path(folder), first, others)
+
+
+def _unit_length(folder: Path) -> bool:
+    return bool(Settings(folder / PROMPTS).get("similarity_fn_name") != "dot")
 
 
 def _layer(module: Module) -> Callable[[Frame, Any], Any]:

@@ -8,10 +8,11 @@ blocks are kept until the shard is complete, and an interrupted shard resumes af
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -21,10 +22,14 @@ from cort.formats import tables
 from cort.formats.checkpoints import FinishedBlocks
 from cort.formats.records import Integers
 from cort.formats.shards import KEY, shard_range
+from cort.models.batching import BATCHES_PER_BLOCK, TOKEN_BUDGETS, FramedTexts, Lengths
+from cort.models.layout import identity
+from cort.models.light import StaticEncoder
 from cort.models.truncation import log_truncation
 from cort.runtime.devices import lease
 from cort.runtime.errors import input_error, shorten
-from cort.runtime.options import optional, options_class, required, thread_count
+from cort.runtime.keys import keys_of
+from cort.runtime.options import PLACES, optional, options_class, places_of, required, thread_count
 from cort.runtime.progress import Counter
 from cort.settings import models
 from cort.settings.fields import PrecisionOrAuto, as_key
@@ -32,15 +37,14 @@ from cort.settings.fields import PrecisionOrAuto, as_key
 if TYPE_CHECKING:
     import torch
 
-    from cort.models.batching import FramedTexts, Lengths
-    from cort.models.modules import TextModel
-    from cort.models.rerankers import Reranker
-    from cort.models.weigher import Weigher
-
 log = logging.getLogger(__name__)
 
 #: first row of each block, and the row after its last
 Ranges: TypeAlias = list[tuple[int, int]]
+#: computes the texts in some rows
+Compute: TypeAlias = Callable[["Job", Integers], pa.RecordBatch]
+#: writes the batches of a shard; called with its number of texts, and the precision
+Write: TypeAlias = Callable[[Iterator[pa.RecordBatch], int, str], None]
 
 
 @options_class
@@ -62,17 +66,21 @@ class PassageOptions(ModelOptions):
     shard: str = optional("1-of-1", metavar="I-of-N")
 
 
+class Cpu(NamedTuple):
+    """The processor, for models that do without torch."""
+
+    type: str = "cpu"
+
+    def __str__(self) -> str:
+        return self.type
+
+
 class Job(NamedTuple):
     """Where and in which precision the model runs, and the counter of texts."""
 
     device: torch.device
     precision: str
     counter: Counter
-
-    def place(self, model: TextModel | Weigher | Reranker) -> None:
-        """Move a model to the device, and count the texts or pairs that go through it."""
-        model.place(self.device, self.precision)
-        model.register_forward_hook(lambda module, inputs, outputs: self.counter.advance(len(outputs)))
 
 
 def blocks_of(lengths: Lengths, shard: str, size: int, most: int) -> Ranges:
@@ -92,67 +100,80 @@ def blocks_of(lengths: Lengths, shard: str, size: int, most: int) -> Ranges:
 def compute_shard(
     stage: str,
     options: ModelOptions,
-    shard: str,
+    model: Any,
     lengths: Lengths,
     size: int,
-    prepare: Callable[[Job], Callable[[tuple[int, int]], pa.RecordBatch]],
-    write: Callable[[Iterator[pa.RecordBatch], int, str], None],
-    decisive: Sequence[str],
-    files: Sequence[str],
-    items: str = "passages",
-) -> str:
-    """Compute the blocks of a shard except finished ones, and write all; returns a description of this for the log.
+    compute: Compute,
+    write: Write,
+    items: str = "texts",
+) -> None:
+    """Place a model, compute the blocks of a shard except finished ones, and write all.
 
+    Blocks are identified by all options that are neither paths nor about speed, and by the files that others name.
+
+    :param stage: name and command.
     :param lengths: tokens of each text, of all shards; a batch in the output has `size` texts.
-    :param prepare: moves the model to a device and returns the function that computes a block, a range of rows.
-    :param write: called with the batches, the number of texts in the shard, and the precision.
-    :param decisive: options that the result depends on, besides the model, its precision and the `files`.
     :param items: what the log calls the texts.
     """
+    shard = vars(options).get("shard", "1-of-1")
+    with _placed(model, options, shard) as (device, precision):
+        ranges = blocks_of(lengths, shard, size, BATCHES_PER_BLOCK * TOKEN_BUDGETS[device.type])
+        numbers, count = [start for start, _ in ranges], sum(end - start for start, end in ranges)
+        settings = {"device": device.type, "precision": precision} | {
+            name: vars(options)[name]
+            for name, key in keys_of(type(options)).items()
+            if key.metavar not in PLACES and name not in ("precision", "threads", "shard")
+        }
+        files = [path for path in places_of(options, False) if path not in (options.model, options.checkpoints)]
+        finished = FinishedBlocks(options.checkpoints, partial(identity, stage, settings, files, options.model))
+        blocks = zip(numbers, ranges, strict=True)
+        with Counter(count, items) as counter:
+            job = Job(device, precision, counter)
+            if not isinstance(model, StaticEncoder):
+                model.register_forward_hook(lambda module, inputs, outputs: counter.advance(len(outputs)))
+            batches = finished.each(blocks, lambda block: compute(job, np.arange(*block)), counter)
+            tables_of = tables.regroup(batches, size)
+            write((table.combine_chunks().to_batches()[0] for table in tables_of), count, precision)
+    finished.remove(numbers)
+    log.info("computed %d of %d %s on %s in %s", count, len(lengths), items, device, precision)
+
+
+@contextmanager
+def _placed(model: Any, options: ModelOptions, shard: str) -> Iterator[tuple[Any, str]]:
+    """Place a model on a leased device; yield the device and the precision that `auto` stands for there."""
+    if isinstance(model, StaticEncoder):
+        yield Cpu(), options.precision
+        return
     from cort.models.precision import forget, settle
-    from cort.models.transformer import BATCHES_PER_BLOCK, TOKEN_BUDGETS, choose_device, identity
+    from cort.models.transformer import choose_device
 
     with lease() as leased:
         device = choose_device(options.threads, leased)
-        ranges = blocks_of(lengths, shard, size, BATCHES_PER_BLOCK * TOKEN_BUDGETS[device.type])
-        numbers, count = [start for start, _ in ranges], sum(end - start for start, end in ranges)
         precision = settle(options.precision, device, options.checkpoints)
-        values = {name: getattr(options, name) for name in decisive} | {"device": device.type, "precision": precision}
-        finished = FinishedBlocks(options.checkpoints, partial(identity, stage, values, files, options.model))
-        blocks = zip(numbers, ranges, strict=True)
-        with Counter(count, items) as counter:
-            tables_of = tables.regroup(finished.each(blocks, prepare(Job(device, precision, counter)), counter), size)
-            write((table.combine_chunks().to_batches()[0] for table in tables_of), count, precision)
-    if shard == "1-of-1":
-        forget(options.checkpoints)
-    finished.remove(numbers)
-    return f"{count} of {len(lengths)} {items} on {device} in {precision}"
+        model.place(device, precision)
+        yield device, precision
+        if shard == "1-of-1":
+            forget(options.checkpoints)
 
 
 def compute_texts(
     stage: str,
     options: PassageOptions,
-    model: TextModel | Weigher,
+    model: Any,
     texts: FramedTexts,
     size: int,
-    compute: Callable[[Job, Integers], pa.RecordBatch],
-    write: Callable[[Iterator[pa.RecordBatch], int, str], None],
-    decisive: Sequence[str] = (),
+    compute: Compute,
+    write: Write,
     items: str = "texts",
-) -> str:
+    generated: int = 0,
+) -> None:
     """Compute a shard of framed texts with `compute_shard`, and log how much of them is truncated.
 
-    :param compute: computes the texts in some rows.
+    :param generated: tokens that the model writes for each text at most.
     """
     log_truncation(log, options.tokens, texts.tokens.lengths, texts.max_length - texts.template.extra)
-    lengths = texts.lengths(np.arange(len(texts.tokens)))
-
-    def prepare(job: Job) -> Callable[[tuple[int, int]], pa.RecordBatch]:
-        job.place(model)
-        return lambda block: compute(job, np.arange(*block))
-
-    files = [options.tokens]
-    return compute_shard(stage, options, options.shard, lengths, size, prepare, write, decisive, files, items=items)
+    lengths = texts.lengths(np.arange(len(texts.tokens))) + generated
+    compute_shard(stage, options, model, lengths, size, compute, write, items)
 
 
 def refuse_others(
@@ -172,7 +193,7 @@ def refuse_others(
         raise input_error(place, found, expected, "use precision fp32, or train the model again")
 
 
-def table_writer(output: str, schema: pa.Schema) -> Callable[[Iterator[pa.RecordBatch], int, str], None]:
+def table_writer(output: str, schema: pa.Schema) -> Write:
     """Make the function with which `compute_shard` writes a parquet table."""
 
     def write(batches: Iterator[pa.RecordBatch], _: int, precision: str) -> None:

@@ -1,15 +1,12 @@
-"""What models share: saving, forward passes over batches of similar length, fingerprints, devices and precision."""
+"""What models share: lengths, forward passes over batches of similar length, devices and precision."""
 
 from __future__ import annotations
 
-import hashlib
 import inspect
-import json
 import logging
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from importlib.metadata import version
 from typing import Any
 
 import numpy as np
@@ -17,27 +14,15 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from cort.models.batching import Packing, Sequences, by_length, sent
-from cort.models.layout import model_fingerprint
-from cort.runtime.checksums import checksum
+from cort.models.batching import TOKEN_BUDGETS, Packing, Sequences, by_length, sent
 from cort.runtime.errors import input_error
-from cort.runtime.program import program_of
 from cort.runtime.progress import Counter
 
 log = logging.getLogger(__name__)
 
-#: libraries whose releases can change what a model computes
-LIBRARIES = ("accelerate", "numpy", "sentence-transformers", "torch", "transformers")
 # Tokens of text for which there must be room after a prompt.
 LEAST_AFTER_PROMPT = 4
 PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
-# Padded tokens per batch: few fit in a CPU's cache, many fill a GPU, but more need more padding (for SQuAD's passages
-# sorted by length, 0.1 % at 1,024, 2 % at 16,384, 7 % at 65,536; unsorted 67 %). On one core of an EPYC, 1,024 to 4,096
-# differ by 3 %; on one with AVX2, 2,048 take nine tenths of the time of 1,024. Not a setting: padding affects the last
-# bits of the result.
-TOKEN_BUDGETS = {"cpu": 2_048, "cuda": 16_384}
-# Batches between two checkpoints: half a minute of a BERT-base on a few cores. Not a setting either.
-BATCHES_PER_BLOCK = 64
 
 
 def accepted_inputs(transformer: nn.Module, segments: bool = True) -> tuple[str, ...]:
@@ -88,24 +73,6 @@ def check_length(name: str, length: int, shortest: int, transformer: nn.Module, 
             expected = f"{least} to {longest} tokens with a prompt of {prompt} tokens"
             raise input_error(name, str(length), expected, "change the length or the prompt")
         raise input_error(name, str(length), f"{least} to {longest} tokens for this model", "change it")
-
-
-def identity(module: str, options: Mapping[str, object], files: Iterable[str], model: str) -> str:
-    """Identify a computation by everything that affects its result.
-
-    :param module: the stage, whose code and imports count.
-    :param options: those that change the result, without paths.
-    :param files: paths whose content counts, in a fixed order.
-    :param model: folder of the model that is used or trained.
-    """
-    parts = {
-        "options": dict(options),
-        "files": [checksum(path) for path in files],
-        "model": model_fingerprint(model),
-        "source": program_of(module),
-        "libraries": {name: version(name) for name in LIBRARIES},
-    }
-    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
 def forward_by_length(

@@ -82,7 +82,7 @@ class QueryEncoder(Loaded):
         """Compute vectors of shape (texts, e), rounded as those of the passages are stored."""
         texts = texts_of(Tokens.of_texts(tokens), self.model, "query")
         vectors = texts.vectors(self.model, np.arange(len(tokens)), self.device)  # (texts, e)
-        stored = vectors.cpu().numpy().astype(STORAGE[self.shards[0].storage].to_pandas_dtype())
+        stored = vectors.astype(STORAGE[self.shards[0].storage].to_pandas_dtype())
         return np.asarray(stored, dtype=np.float32)
 
 

@@ -67,7 +67,7 @@ def encode_start(encoder: Encoder, texts: Texts, rows: Rows, kind: str) -> Vecto
     encoder.eval().to(device)
     parts = np.split(rows, range(TEXTS_AT_ONCE, len(rows), TEXTS_AT_ONCE))
     with Counter(len(rows), f"{kind} encoded before training") as counter, counted(encoder, counter):
-        vectors = [texts.vectors(encoder, part, device).cpu().numpy() for part in parts]
+        vectors = [texts.vectors(encoder, part, device) for part in parts]
     encoder.train().cpu()
     return Vectors(rows, np.concatenate(vectors))
 

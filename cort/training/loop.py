@@ -19,10 +19,9 @@ from torch import Tensor, nn
 
 from cort.formats.artifacts import write_artifact
 from cort.models.card import write_card
-from cort.models.layout import model_fingerprint
+from cort.models.layout import identity, model_fingerprint
 from cort.models.modules import TextModel
 from cort.models.precision import forget, settle
-from cort.models.transformer import identity
 from cort.runtime.errors import InputError, input_error
 from cort.runtime.files import atomic_folder
 from cort.runtime.options import read_options

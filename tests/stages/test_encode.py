@@ -1,6 +1,8 @@
 import json
 import shutil
 import string
+import subprocess
+import sys
 
 import numpy as np
 import pyarrow as pa
@@ -227,6 +229,18 @@ def test_a_text_without_known_symbols_has_a_vector_of_zeros(run, world, lm, tmp_
     assert np.allclose(vectors, peer("SentenceTransformer", make.folder).encode(texts), atol=1e-6)
     [line] = [line for line in capsys.readouterr().err.splitlines() if "WARNING" in line and "zero" in line]
     assert line.endswith(f"{tokens.path}: the vectors of 3 texts are zero and score 0, the first is '1'")
+
+
+def test_static_embeddings_need_no_torch(world, lm, tmp_path):
+    make = Maker(tmp_path / "released", world, lm)
+    make.static(unit=True, similarity_fn_name="cosine")
+    model = take_in(make.folder, tmp_path / "model")
+    named = {"tokens": tokens_of(tmp_path, model, world.texts).path, "checkpoints": tmp_path / "kept"}
+    words = ["vectors", *command_line({"model": model, "kind": "passage", "output": tmp_path / "a.arrow"} | named)]
+    program = f"import sys; from cort import encode; encode.main({words}); sys.exit('torch' in sys.modules)"
+    subprocess.run([sys.executable, "-c", program], check=True)
+    theirs = peer("SentenceTransformer", make.folder).encode(world.texts)
+    assert np.allclose(all_vectors(open_shards([tmp_path / "a.arrow"])), theirs, rtol=0, atol=2e-7)
 
 
 def test_tokens_of_another_tokenizer_are_refused(refused, model, caches, tmp_path):

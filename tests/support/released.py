@@ -181,7 +181,7 @@ def vectors_of(model, tokens, kind):
     """Compute the vectors of a cache as they are stored."""
     encoder = load_encoder(model)
     texts = texts_of(tokens, encoder, kind)
-    return texts.vectors(encoder, np.arange(len(tokens)), torch.device("cpu")).numpy()
+    return texts.vectors(encoder, np.arange(len(tokens)), torch.device("cpu"))
 
 
 def logits_of(model, queries, passages):

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from cort.formats.checkpoints import FinishedBlocks
+from cort.models import shards as module_of_shards
 from cort.models import transformer
 from cort.models.shards import blocks_of
 from cort.runtime.errors import InputError
@@ -145,15 +146,16 @@ def stage_arguments(stage, tmp_path, caches, make_encoder, make_reranker, t5=Non
 def test_an_interrupted_stage_computes_no_finished_block_again(
     stage, tmp_path, caches, make_encoder, make_reranker, t5, monkeypatch
 ):
-    module = importlib.import_module(f"cort.{stage.split()[0]}")
-    monkeypatch.setattr(transformer, "TOKEN_BUDGETS", {"cpu": 200})
-    monkeypatch.setattr(transformer, "BATCHES_PER_BLOCK", 1)
+    stage_module = importlib.import_module(f"cort.{stage.split()[0]}")
+    for module in (module_of_shards, transformer):
+        monkeypatch.setattr(module, "TOKEN_BUDGETS", {"cpu": 200})
+    monkeypatch.setattr(module_of_shards, "BATCHES_PER_BLOCK", 1)
     arguments = stage_arguments(stage, tmp_path, caches, make_encoder, make_reranker, t5)
 
     def run(name, limit=1_000):
         made = note_blocks(monkeypatch, limit)
         words = map(str, [*arguments, "--checkpoints", tmp_path / "kept", "--output", tmp_path / name])
-        return module.main(list(words)), made
+        return stage_module.main(list(words)), made
 
     status, blocks = run("complete")
     assert status == 0

@@ -26,7 +26,7 @@ def test_the_weighted_mean_weights_each_token_but_trains_no_weight(lm):
     ids = [*template.before, 7, 9, 7, *template.after]
     batch = {"input_ids": torch.tensor([ids]), "task": "document"}
     batch |= {name: torch.ones_like(batch["input_ids"]) for name in ("attention_mask", "token_type_ids")}
-    states = plain.token_vectors(batch)[0]  # (tokens, e)
+    [states] = plain.run(batch)["token_embeddings"]  # (tokens, e)
     special = [*template.before, *template.after]
     expected = [weights.min() if token in special else weights[token] for token in ids]
     mean = sum(w * state for w, state in zip(expected, states, strict=True)) / sum(expected)

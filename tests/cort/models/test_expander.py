@@ -8,7 +8,7 @@ from transformers import AutoModelForSeq2SeqLM, BartConfig, BartForConditionalGe
 
 from cort.formats.shards import Tokens
 from cort.models.batching import FramedTexts
-from cort.models.expander import Finite, generate, load_expander
+from cort.models.expander import Expander, Finite, Sampling, load_expander
 from tests.support.framing import frame_of
 
 K, QUERIES, STEPS = 4, 3, 7
@@ -41,8 +41,8 @@ def folder(request):
 @pytest.fixture(scope="module")
 def world_of(folder, caches):
     """The model in double precision, so that the order of additions does not matter; the passages."""
-    transformer, template = load_expander(folder, 16, STEPS)
-    return transformer.double(), FramedTexts(Tokens(caches["passages"]), template, 16)
+    expander, template = load_expander(folder, 16, Sampling(QUERIES, STEPS, K))
+    return expander.double(), FramedTexts(Tokens(caches["passages"]), template, 16)
 
 
 def batch_of(passages, rows):
@@ -61,14 +61,14 @@ def test_samples_are_those_of_transformers_and_the_seed(folder, world_of):
     how = {"do_sample": True, "top_k": K, "num_return_sequences": QUERIES, "max_new_tokens": STEPS}
     with torch.inference_mode():
         state = torch.get_rng_state()
-        ours = generate(model, batch, QUERIES, STEPS, seed=5, top_k=K)
+        ours = model(batch, 5)
         assert torch.equal(torch.get_rng_state(), state)
         torch.manual_seed(5)
         expected = theirs.generate(batch["input_ids"], attention_mask=batch["attention_mask"], **how)[:, 1:]
         assert ours.flatten(0, 1).tolist() == expected.tolist()
-        assert generate(model, batch, QUERIES, STEPS, seed=6, top_k=K).tolist() != ours.tolist()
+        assert model(batch, 6).tolist() != ours.tolist()
         # The most probable token at each step.
-        best = generate(model, batch, 2, STEPS, seed=5, top_k=1)
+        best = Expander(model.transformer, Sampling(2, STEPS, 1))(batch, 5)
         assert torch.equal(best[:, 0], best[:, 1])
 
 
@@ -78,10 +78,11 @@ def test_beam_search_finds_the_queries_of_transformers(folder, world_of, beams, 
     rows = [3, 0, 11, 25]
     theirs = AutoModelForSeq2SeqLM.from_pretrained(folder).double().eval()
     with torch.inference_mode():
-        ours = generate(model, batch_of(passages, rows), queries, STEPS, seed=1, top_k=K, beams=beams).tolist()
+        searching = Expander(model.transformer, Sampling(queries, STEPS, beams=beams))
+        ours = searching(batch_of(passages, rows), 1).tolist()
         for row, found in zip(rows, ours, strict=True):
             ids = torch.from_numpy(frame_of(passages.sequences(np.array([row])))[0])[None]
             settings = {"max_new_tokens": STEPS, "num_beams": beams, "num_return_sequences": queries}
             expected = theirs.generate(ids, **settings, do_sample=False).tolist()
-            end = model.config.eos_token_id
+            end = model.transformer.config.eos_token_id
             assert [cut(one, end) for one in found] == [cut(one[1:], end) for one in expected]

@@ -51,7 +51,7 @@ class Experiment:
             ids, tokens = [f"{kind}{row}" for row in range(len(texts))], tokenize(texts, kind)
             framed = texts_of(Tokens.of_texts(tokens), encoder, kind)
             # One by one, so that there is no padding.
-            rows = [framed.vectors(encoder, np.array([row]), CPU).numpy() for row in range(len(texts))]
+            rows = [framed.vectors(encoder, np.array([row]), CPU) for row in range(len(texts))]
             file.parent.mkdir(parents=True, exist_ok=True)
             block = [(ids, np.concatenate(rows))]
             write_shard(file, block, storage=storage, precision=precision, count=len(texts), **about)

@@ -5,7 +5,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from cort.models.transformer import identity
+from cort.models.layout import identity
 from cort.training.checkpoints import Checkpoint, Checkpoints, DamagedError, read_checkpoint
 from tests.support.common import die_while_writing, logged
 
