@@ -29,7 +29,7 @@ from cort.formats.artifacts import Node, read_json
 from cort.formats.cleaning import FORMS, convert
 from cort.formats.records import Ranking, in_blocks
 from cort.formats.runs import order
-from cort.retrieval.anserini import IMPACTS, Form, check_manifest, fat_jar
+from cort.retrieval.anserini import IMPACTS, Form, check_manifest, fat_jar, java_options
 from cort.retrieval.options import HEAP_MB
 from cort.runtime.errors import InputError, input_error, shorten
 from cort.runtime.machine import java_home
@@ -118,13 +118,20 @@ class LuceneProcess:
     """An index, open in another process."""
 
     def __init__(
-        self, index: str | Path, threads: int, memory_mb: int, forms: Sequence[str] = (*FORMS, IMPACTS)
+        self,
+        index: str | Path,
+        threads: int,
+        memory_mb: int,
+        forms: Sequence[str] = (*FORMS, IMPACTS),
+        *,
+        brief: bool = False,
     ) -> None:
         """Start the process and wait until the index is open.
 
         :param threads: number of queries of a batch that are searched at a time.
         :param memory_mb: heap of Java.
         :param forms: how the texts of the index may have been cleaned, or `IMPACTS`.
+        :param brief: as of `java_options`.
         :raises InputError: if the index is incomplete or of another form, or Java does not start.
         """
         self.form: Form = check_manifest(index, forms)
@@ -132,7 +139,7 @@ class LuceneProcess:
         python_path = filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-c", PROGRAM, *map(str, (theirs.fileno(), index, threads, memory_mb))],
+                [sys.executable, "-c", PROGRAM, *map(str, (theirs.fileno(), index, threads, memory_mb, int(brief)))],
                 stdin=subprocess.DEVNULL,
                 # Java's output must not end up among the answers on this process's standard output.
                 stdout=2,
@@ -225,10 +232,10 @@ def rank_all(
 class Lucene:
     """An index, open in this process."""
 
-    def __init__(self, index: str | Path, threads: int = 1, memory_mb: int = HEAP_MB) -> None:
-        """Open the index, and start Java if this process has none yet; only then does `memory_mb` have an effect."""
+    def __init__(self, index: str | Path, threads: int = 1, memory_mb: int = HEAP_MB, brief: bool = False) -> None:
+        """Open the index, and start Java if this process has none yet; only then do its options have an effect."""
         self._text, language = check_manifest(index, (*FORMS, IMPACTS))
-        java = self._java = start_java(memory_mb, threads)
+        java = self._java = start_java(memory_mb, threads, brief)
         self._index = index
         path = java.File(str(Path(index).resolve())).toPath()
         with self._one_line_errors():
@@ -307,16 +314,15 @@ class Lucene:
 
 
 @cache
-def start_java(memory_mb: int, threads: int = 1) -> SimpleNamespace:
+def start_java(memory_mb: int, threads: int = 1, brief: bool = False) -> SimpleNamespace:
     """Start Java if this process has none yet; return `CLASSES` by their short names, and what `_readers` makes."""
     import jnius_config
 
     if not jnius_config.vm_running:
         os.environ["JAVA_HOME"] = str(java_home())
         jnius_config.add_classpath(str(fat_jar()))
-        # -Xrs leaves signals to Python; the number of processors decides on the threads of the garbage collector.
-        options = f"-Xmx{memory_mb}m -XX:+UseParallelGC -XX:ActiveProcessorCount={threads} -XX:-UsePerfData -Xrs"
-        jnius_config.add_options(*options.split())
+        # -Xrs leaves signals to Python.
+        jnius_config.add_options(*java_options(memory_mb, threads, brief), "-Xrs")
     try:
         import jnius
     except SystemError as error:
@@ -424,10 +430,10 @@ def as_printed(doc_ids: list[str], scores: npt.NDArray[np.float64]) -> Ranking:
 
 def main() -> None:
     """Open the index and answer the parent process, with an `InputError` if need be, until it closes the connection."""
-    descriptor, index, threads, memory_mb = sys.argv[1:]
+    descriptor, index, threads, memory_mb, brief = sys.argv[1:]
     with Connection(int(descriptor)) as requests, suppress(EOFError, ConnectionError):
         try:
-            lucene = Lucene(index, int(threads), int(memory_mb))
+            lucene = Lucene(index, int(threads), int(memory_mb), bool(int(brief)))
         except InputError as error:
             requests.send(error)
             return

@@ -27,7 +27,8 @@ def java(tmp_path, monkeypatch):
 
 def test_java_runs_with_its_heap_and_returns_its_lines(java):
     java('for word; do echo "$word"; done')
-    lines = anserini.run_java("io.Main", ["-input", "a b"], memory_mb=77, threads=3)
+    lines, brief = (anserini.run_java("io.Main", ["-input", "a b"], 77, 3, brief=brief) for brief in (False, True))
+    assert set(brief) - set(lines) == {"-XX:TieredStopAtLevel=1"}
     assert lines[0] == "-Xmx77m"
     assert "-XX:ActiveProcessorCount=3" in lines
     assert lines[-3:] == ["io.Main", "-input", "a b"]
