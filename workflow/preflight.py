@@ -143,8 +143,9 @@ def check_gpus(jobs: Sequence[Job], experiment: Experiment, gpus: int) -> list[s
         section = TRAININGS[job.rule]
         name = job.wildcards[section[:-1]]
         settings, place = experiment.config[section][name]["training"], f"{section}.{name}.training"
-        if settings["precision"] == "fp16" and not gpus:
-            lines += _line(f"{place}.precision", "fp16 and no GPU", "fp32 or bf16 on a CPU", "change it")
+        if settings["precision"] in ("fp16", "tf32") and not gpus:
+            found = f"{settings['precision']} and no GPU"
+            lines += _line(f"{place}.precision", found, "fp32 or bf16 on a CPU", "change it")
         if settings["gpus"] > max(gpus, 1):
             found = f"{settings['gpus']} on a machine with {gpus} GPUs"
             fix = "lower it, which changes no result, or use a larger machine"

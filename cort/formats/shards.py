@@ -32,7 +32,7 @@ from cort.runtime.errors import input_error, shorten
 Storage = Literal["fp32", "fp16"]
 STORAGE: dict[str, pa.DataType] = {"fp32": pa.float32(), "fp16": pa.float16()}
 #: what a model computed vectors or scores in; metadata of their files
-Precision = Literal["fp32", "bf16", "fp16"]
+Precision = Literal["fp32", "tf32", "bf16", "fp16"]
 KEY = "precision"
 
 Matrix = npt.NDArray[np.floating]

@@ -32,7 +32,7 @@ from cort.models.layout import (
 )
 from cort.models.loading import check_transformer, without_flash
 from cort.models.packing import can_pack, pack
-from cort.models.precision import refuse_wrong
+from cort.models.precision import multiply_in, refuse_wrong
 from cort.models.settings import FIX
 from cort.models.tokenizer import Template, check_vocabulary, template_of
 from cort.models.transformer import PRECISIONS, count_tokens, most_tokens, single
@@ -141,6 +141,7 @@ class TextModel(nn.Module):
         self.to(device)
         for part in parts:
             fuse_linear_layers(part)
+            multiply_in(precision, part)
         self.pack(device, precision)
 
     def pack(self, device: torch.device, precision: str) -> None:

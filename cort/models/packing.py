@@ -45,7 +45,7 @@ def pack(transformer: Any) -> None:
 def can_pack(transformer: Any, device: torch.device, precision: str) -> bool:
     """Tell whether a transformer has layers like BERT's, and the attention is right on a GPU in a precision."""
     config = transformer.config
-    if device.type != "cuda" or precision == "fp32" or config.model_type not in BERT_LIKE:
+    if device.type != "cuda" or PRECISIONS[precision] == torch.float32 or config.model_type not in BERT_LIKE:
         return False
     size = config.hidden_size // config.num_attention_heads
     return size % MULTIPLE == 0 and size <= LARGEST and is_right(precision, device, size)

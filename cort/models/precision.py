@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -61,6 +62,24 @@ def refuse_wrong(precision: str, device: torch.device) -> None:
         raise input_error("precision", found, "fp32", "change it, or use another machine")
 
 
+@contextmanager
+def products_in(precision: str) -> Iterator[None]:
+    """Round the factors of fp32 products on GPUs if the precision is tf32; torch has one setting for a process."""
+    before = torch.get_float32_matmul_precision()
+    if precision == "tf32":
+        torch.set_float32_matmul_precision("high")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+def multiply_in(precision: str, transformer: nn.Module) -> None:
+    """Have a transformer compute its products in tf32, if that is the precision."""
+    if precision == "tf32":
+        vars(transformer)["forward"] = products_in(precision)(transformer.forward)
+
+
 def place(model: nn.Module, transformer: Any, device: torch.device, precision: str) -> None:
     """Move a model to a device for inference: its transformer in `precision`, the layers after it in fp32.
 
@@ -69,6 +88,7 @@ def place(model: nn.Module, transformer: Any, device: torch.device, precision: s
     refuse_wrong(precision, device)
     model.to(device)
     fuse_linear_layers(transformer.to(PRECISIONS[precision]))
+    multiply_in(precision, transformer)
 
 
 @cache
@@ -85,8 +105,11 @@ def is_right(precision: str, device: torch.device) -> bool:
         attended = functional.scaled_dot_product_attention(heads, heads, heads, mask).transpose(1, 2).flatten(2)[0]
         return functional.gelu(functional.layer_norm(states + attended, (INPUTS,))).double().cpu()
 
+    if precision == "tf32" and device.type != "cuda":
+        return False
     try:
-        found = layer(PRECISIONS[precision], device)
+        with products_in(precision):
+            found = layer(PRECISIONS[precision], device)
     except RuntimeError:  # what it lacks
         return False
     return bool((found - layer(torch.float64, torch.device("cpu"))).abs().max() <= TOLERANCE)

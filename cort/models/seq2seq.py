@@ -21,7 +21,7 @@ from cort.models.cross_encoder import Pairs, check_lengths, longest_query
 from cort.models.hub import open_tokenizer
 from cort.models.loading import SEQ2SEQ, load_transformer, read_settings
 from cort.models.pair_prompt import PASSAGE, QUERY, divide
-from cort.models.precision import refuse_wrong
+from cort.models.precision import multiply_in, refuse_wrong
 from cort.models.settings import FIX, PairSettings
 from cort.models.tokenizer import template_of
 from cort.models.transformer import PRECISIONS, single
@@ -78,6 +78,7 @@ class Seq2SeqReranker(nn.Module):
         head = self.transformer.lm_head
         weight = head.weight.detach().float().clone()
         self.transformer.to(PRECISIONS[precision])
+        multiply_in(precision, self.transformer)
         head.weight = nn.Parameter(weight, requires_grad=False)
 
     def pairs(self, queries: Tokens, passages: Tokens) -> Pairs:

@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 # Tokens of text for which there must be room after a prompt.
 LEAST_AFTER_PROMPT = 4
-PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+PRECISIONS = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 def accepted_inputs(transformer: nn.Module, segments: bool = True) -> tuple[str, ...]:

@@ -7,8 +7,8 @@ from typing import Any, Literal, TypeAlias
 
 from cort.runtime.keys import section, setting
 
-Precision: TypeAlias = Literal["fp32", "bf16", "fp16"]
-PrecisionOrAuto: TypeAlias = Literal["auto", "fp32", "bf16", "fp16"]
+Precision: TypeAlias = Literal["fp32", "tf32", "bf16", "fp16"]
+PrecisionOrAuto: TypeAlias = Literal["auto", "fp32", "tf32", "bf16", "fp16"]
 Cleaning: TypeAlias = Literal["raw", "fixed", "cort"]
 
 #: patterns of names: of files and folders; of splits, which are part of patterns of paths; of systems

@@ -41,8 +41,8 @@ class Optimization:
     max_gradient_norm: float = setting(0, "0: no clipping", ge=0, le=1_000_000)
     """Clip gradients to this norm; 0: no clipping."""
     precision: PrecisionOrAuto = "fp32"
-    """Arithmetic of training; losses are always computed in fp32. `auto` is bf16 if the machine that begins the
-    training has instructions for it, else fp32."""
+    """Arithmetic of training; losses are always computed in fp32. `tf32` is fp32 with products of 10-bit numbers,
+    on NVIDIA GPUs. `auto` is bf16 if the machine that begins the training has instructions for it, else fp32."""
     tokens_at_once: int = setting(8192, "whose activations are kept: memory and speed", "N", ge=1, le=100_000_000)
     """Padded tokens encoded together on each GPU, from as many mini-batches of an update as fit. Activations take about
     80 bytes per token, layer and hidden unit in fp32."""
@@ -55,8 +55,8 @@ class Optimization:
     """How the best model is chosen: by validation `loss`, or by a measure such as RR@10 over validation queries and a
     pool of passages (for a re-ranker, over each query's candidates)."""
     pool_depth: int = setting(20, "candidates per validation query", "N", ge=1, le=100_000)
-    """Results per validation query in the pool, besides all relevant passages; they come from the (first) run that
-    provides the negatives."""
+    """Results per validation query in the pool, besides all relevant passages, from the (first) run that provides the
+    negatives."""
     patience: int = setting(
         0, "end after this many validations without a better model; 0: never", "N", ge=0, le=1_000_000
     )
@@ -65,7 +65,7 @@ class Optimization:
     """Fail if the best model does not beat the initial model or, for a re-ranker chosen by a measure, the candidates in
     their original order."""
     compile: bool = setting(False, "with torch.compile")
-    """Use torch.compile, which only pays off on GPUs."""
+    """Use torch.compile, for GPUs."""
 
 
 @section

@@ -21,7 +21,7 @@ from cort.formats.artifacts import write_artifact
 from cort.models.card import write_card
 from cort.models.layout import identity, model_fingerprint
 from cort.models.modules import TextModel
-from cort.models.precision import forget, settle
+from cort.models.precision import forget, products_in, settle
 from cort.runtime.errors import InputError, input_error
 from cort.runtime.files import atomic_folder
 from cort.runtime.options import read_options
@@ -152,8 +152,8 @@ def fit(
     :raises Interrupted: a signal ended the training, after a checkpoint was written.
     :raises InputError: the training diverged, or it gained nothing although a gain is required.
     """
-    if settings.precision == "fp16" and not torch.cuda.is_available():
-        raise input_error("precision", "fp16 on a CPU", "fp32 or bf16", "change it")
+    if settings.precision in ("fp16", "tf32") and not torch.cuda.is_available():
+        raise input_error("precision", f"{settings.precision} on a CPU", "fp32 or bf16", "change it")
     return _Loop(task, settings, checkpoints, events).run()
 
 
@@ -171,7 +171,7 @@ class _Loop:
         self.updates = math.ceil(examples / self.per_update)
         self.settings = settings = settings.of(self.updates, task.examples_per_epoch / self.per_update)
         self.accelerator = make_accelerator(settings.precision)
-        halve_transformers(task.model, self.accelerator)
+        halve_transformers(task.model, settings.precision, self.accelerator.device)
         groups = parameter_groups(task.model, settings)
         # On a GPU, one kernel updates all weights.
         fused = self.accelerator.device.type == "cuda"
@@ -274,7 +274,8 @@ class _Loop:
         if not completes:
             self.preemption.leave_if_asked()
         # Gradients are averaged over processes, but the gradient of the loss is their sum.
-        self.accelerator.backward(share_of(losses, batch, examples) * self.accelerator.num_processes)
+        with products_in(self.settings.precision):
+            self.accelerator.backward(share_of(losses, batch, examples) * self.accelerator.num_processes)
         self.counter.advance(batch.size)
         return losses.detach()
 

@@ -24,7 +24,7 @@ from torch.utils.checkpoint import checkpoint
 
 from cort.models.batching import Lengths, Sequences, padded_tokens
 from cort.models.modules import TextModel
-from cort.models.precision import refuse_wrong
+from cort.models.precision import multiply_in, refuse_wrong
 from cort.models.transformer import PRECISIONS, forward_by_length, single
 from cort.training.settings import TrainingSettings
 
@@ -52,7 +52,7 @@ def make_accelerator(precision: str) -> Any:
         # Accelerate still uses the old name of torch's setting.
         warnings.filterwarnings("ignore", message="`broadcast_buffers` is deprecated")
     accelerator = Accelerator(
-        mixed_precision={"fp32": "no"}.get(precision, precision),
+        mixed_precision="no" if PRECISIONS[precision] == torch.float32 else precision,
         step_scheduler_with_optimizer=False,
         kwargs_handlers=handlers,
     )
@@ -63,20 +63,20 @@ def make_accelerator(precision: str) -> Any:
     return accelerator
 
 
-def halve_transformers(model: nn.Module, accelerator: Any) -> None:
-    """Have the transformers of a model compute in the accelerator's precision, if that is not fp32.
+def halve_transformers(model: nn.Module, precision: str, device: torch.device) -> None:
+    """Have the transformers of a model compute in a precision, if that is not fp32.
 
     The layers after them stay in fp32, as in inference: scores in half precision tie.
     """
-    if accelerator.mixed_precision == "no":
+    refuse_wrong(precision, device)
+    if precision == "fp32" or not isinstance(model, TextModel):
         return
-    refuse_wrong(accelerator.mixed_precision, accelerator.device)
-    if not isinstance(model, TextModel):
-        return
-    model.pack(accelerator.device, accelerator.mixed_precision)
+    model.pack(device, precision)
     for part in model.transformers_without_heads():
-        autocast = torch.autocast(accelerator.device.type, PRECISIONS[accelerator.mixed_precision])
-        vars(part)["forward"] = autocast(part.forward)
+        if precision == "tf32":
+            multiply_in(precision, part)
+        else:
+            vars(part)["forward"] = torch.autocast(device.type, PRECISIONS[precision])(part.forward)
 
 
 def exchange(accelerator: Any, *values: float) -> list[list[float]]:

@@ -355,6 +355,7 @@ NONE = "found none, expected a file with"
         ({"loss": "margin_mse"}, f"--teacher-scores: {NONE} --loss margin_mse"),
         ({"validation_run": "x"}, "--validation-run: found a file, expected none with --loss triplet and --best-model"),
         ({"precision": "fp16"}, "precision: found fp16 on a CPU, expected fp32 or bf16"),
+        ({"precision": "tf32"}, "precision: found tf32 on a CPU, expected fp32 or bf16"),
         ({"passage_length": 49}, "passage_length: found 49, expected 3 to 48 tokens for this model"),
         ({"projection": "False"}, "dimension: found 16, expected the model's 32 without a projection"),
         (

@@ -95,10 +95,12 @@ def test_gpus_that_are_not_there_are_refused(experiment):
     assert preflight.check_gpus([job("encode", encoder="encoder")], experiment, 0) == []
 
 
-def test_half_precision_training_without_a_gpu_is_refused_as_the_training_itself_would(experiment):
-    experiment.config["rerankers"]["cross"]["training"]["precision"] = "fp16"
+@pytest.mark.parametrize("precision", ["fp16", "tf32"])
+def test_a_precision_of_gpus_is_refused_without_one_as_the_training_itself_would(experiment, precision):
+    experiment.config["rerankers"]["cross"]["training"]["precision"] = precision
     jobs = [job("train_reranker", reranker="cross")]
-    assert "rerankers.cross.training.precision: found fp16 and no GPU" in one(preflight.check_gpus(jobs, experiment, 0))
+    line = f"rerankers.cross.training.precision: found {precision} and no GPU"
+    assert line in one(preflight.check_gpus(jobs, experiment, 0))
     assert preflight.check_gpus(jobs, experiment, 1) == []
 
 

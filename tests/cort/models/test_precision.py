@@ -4,6 +4,7 @@ import torch
 from cort.models import precision
 from cort.models.encoder import load_encoder
 from cort.runtime.errors import InputError
+from tests.support.layers import batch_of
 
 CPU = torch.device("cpu")
 
@@ -53,3 +54,16 @@ def test_the_first_of_several_machines_decides(monkeypatch, tmp_path):
     assert next(answers) == "fp32"
     precision.forget(kept)
     assert list(kept.iterdir()) == []
+
+
+def test_products_are_in_tf32_in_a_transformer_alone(monkeypatch, make_encoder):
+    """On a GPU, where alone they are."""
+    assert not precision.is_right("tf32", CPU)
+    monkeypatch.setattr("cort.models.modules.refuse_wrong", lambda *_: None)
+    encoder, seen = load_encoder(make_encoder()), []
+    expected = encoder(batch_of(3, 5) | {"task": "document"})
+    encoder.place(CPU, "tf32")
+    for part in (encoder.transformer.encoder, encoder.projection):
+        part.register_forward_hook(lambda *_: seen.append(torch.get_float32_matmul_precision()))
+    assert torch.allclose(encoder(batch_of(3, 5) | {"task": "document"}), expected, atol=1e-5)
+    assert (seen, torch.get_float32_matmul_precision()) == (["high", "highest"], "highest")

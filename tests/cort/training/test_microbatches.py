@@ -221,3 +221,22 @@ def test_only_the_transformer_computes_in_bf16(exact, name, checkpointing):
         assert values.dtype == torch.float32
         assert len(values.unique()) > 0.99 * len(values)
         assert (values != values.bfloat16()).float().mean() > 0.9
+
+
+def test_training_in_tf32_multiplies_so_in_the_transformer_and_backward(exact, monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("cort.training.microbatches.refuse_wrong", lambda *_: None)
+    monkeypatch.setenv("ACCELERATE_USE_CPU", "true")
+    model, texts = exact.triples("triplet")
+    seen = {}
+
+    def see(place):
+        return lambda *_: seen.setdefault(place, set()).add(torch.get_float32_matmul_precision())
+
+    model.transformer.encoder.register_forward_hook(see("layers"))
+    model.projection.register_forward_hook(see("projection"))
+    model.projection.weight.register_hook(see("gradients"))
+    task = Task(model, 30, 30, texts.split, texts.losses, lambda _: Validation(1.0), lambda _: None)
+    fit(task, replace(SETTINGS, precision="tf32"))
+    assert seen == {"layers": {"high"}, "projection": {"highest"}, "gradients": {"high"}}
+    assert torch.get_float32_matmul_precision() == "highest"
