@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
@@ -33,6 +33,8 @@ Ids: TypeAlias = npt.NDArray[np.int32]
 TOKEN_BUDGETS = {"cpu": 2_048, "cuda": 16_384}
 # Batches between two checkpoints: half a minute of a BERT-base on a few cores. Not a setting either.
 BATCHES_PER_BLOCK = 64
+# Padded tokens per token at most in batches whose layers read no padding, but embeddings and pooling do.
+PADDING = 4
 
 
 class Part(NamedTuple):
@@ -46,6 +48,11 @@ class Part(NamedTuple):
     def take(self, chosen: Rows) -> Part:
         """Select sequences."""
         return self._replace(rows=self.rows[chosen], counts=self.counts[chosen])
+
+    def among(self, before: int, after: int) -> Part:
+        """Add sequences without this part before and after."""
+        around = before, after
+        return self._replace(rows=np.pad(self.rows, around), counts=np.pad(self.counts, around))
 
     def ids(self) -> Ids:
         """Concatenate the tokens of all sequences, (sum of counts,)."""
@@ -80,6 +87,12 @@ class Sequences:
     def take(self, chosen: Rows) -> Sequences:
         """Select sequences, in this order."""
         return Sequences(tuple(part.take(chosen) for part in self.parts), self.template, self.place, self.kind)
+
+    def joined(self, others: Sequences) -> Sequences:
+        """Append sequences with a template of the same padding; `kind` becomes theirs."""
+        ours, theirs = len(self.lengths), len(others.lengths)
+        parts = [part.among(0, theirs) for part in self.parts] + [part.among(ours, 0) for part in others.parts]
+        return replace(others, parts=tuple(parts))
 
     def batch(self, chosen: Rows) -> dict[str, Any]:
         """Pad sequences: ``input_ids``, ``attention_mask`` and ``token_type_ids`` of shape (chosen, longest).
@@ -209,16 +222,22 @@ def _truncated(texts: Part, most: Lengths, end: Sequence[int], segment: int) -> 
     return texts._replace(counts=kept, segment=segment), constant(end, longer.astype(np.int64), segment)
 
 
-def by_length(lengths: Lengths, token_budget: int) -> Iterator[npt.NDArray[np.intp]]:
+def by_length(lengths: Lengths, token_budget: int, packed: bool = False) -> Iterator[npt.NDArray[np.intp]]:
     """Split rows, longest first, into batches of at most `token_budget` padded tokens, or of a single longer row.
 
     The order depends only on lengths (ties stay in file order), so the same rows always form the same batches.
+
+    :param packed: count tokens without padding, up to `PADDING` padded ones for each.
     """
     rows = np.argsort(-np.asarray(lengths), kind="stable")
+    ends = np.cumsum(lengths[rows])
     start = 0
     while start < len(rows):
         longest = max(int(lengths[rows[start]]), 1)
-        size = max(token_budget // longest, 1)
+        size = max((PADDING if packed else 1) * token_budget // longest, 1)
+        if packed:
+            before = ends[start] - lengths[rows[start]]
+            size = min(size, max(int(np.searchsorted(ends, before + token_budget, "right")) - start, 1))
         yield rows[start : start + size]
         start += size
 

@@ -60,6 +60,10 @@ class Encoder(TextModel):
         vectors: Tensor = features[EMBEDDING]  # (batch, e)
         return vectors
 
+    def reads_alike(self) -> bool:
+        """Tell whether queries and passages differ in their framing alone, and have equally long prompts."""
+        return super().reads_alike() and len(set(self._prompt_lengths.values())) == 1
+
     @property
     def projection(self) -> nn.Module | None:
         """The linear layer of the last Dense module, if there is one."""

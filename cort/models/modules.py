@@ -146,13 +146,24 @@ class TextModel(nn.Module):
 
     def pack(self, device: torch.device, precision: str) -> None:
         """Have the transformers read sequences without padding, where that gives the same results."""
-        readers = [
-            module.model for module in self.transformers() if getattr(module.model.config, "num_hidden_layers", 1)
-        ]
+        readers = [module.model for module in self.transformers() if has_layers(module)]
         if readers and not self._packs and all(can_pack(reader, device, precision) for reader in readers):
             self._packs = True
             for reader in readers:
                 pack(reader)
+
+    @property
+    def reads_no_padding(self) -> bool:
+        """Whether padding costs little: layers do not read it, and those after them have few numbers per token."""
+        return self._packs and self.kind != "sparse"
+
+    def reads_alike(self) -> bool:
+        """Tell whether queries and passages differ in their framing alone, and may go through the layers together."""
+        (query, _), (passage, _) = self.framings.values()
+        first, last = route(self.saved, "query"), route(self.saved, "passage")
+        before = first[: -len(last)]
+        alike = (query.pad, query.segments, query.left) == (passage.pad, passage.segments, passage.left)
+        return alike and first[len(before) :] == last and not any(has_layers(module) for module in before)
 
     def transformers_without_heads(self) -> list[nn.Module]:
         """List the parts that may run in half precision."""
@@ -182,6 +193,11 @@ def takes_pooler(model: nn.Module) -> bool:
 
 #: tasks of sentence-transformers -> kinds of texts; pairs have no task
 KINDS = {task: kind for kind, task in TASKS.items()} | {None: "passage"}
+
+
+def has_layers(module: Any) -> bool:
+    """Tell whether a Transformer has layers, or only provides a tokenizer."""
+    return bool(getattr(module.model.config, "num_hidden_layers", 1))
 
 
 def quiet(call: Callable[..., Any]) -> Callable[..., Any]:

@@ -80,18 +80,19 @@ def forward_by_length(
     sequences: Sequences,
     device: torch.device,
     token_budget: int | None = None,
+    packed: bool = False,
 ) -> Tensor:
     """Run sequences through the model in sub-batches of similar length.
 
-    :param token_budget: padded tokens per sub-batch; by default from `TOKEN_BUDGETS`.
+    :param token_budget: padded tokens per sub-batch, or tokens if `packed`; by default from `TOKEN_BUDGETS`.
     :returns: one output per sequence, in order, shape (sequences, ...).
     """
     parts: list[Tensor] = []
     order: list[npt.NDArray[np.intp]] = []
-    for members in by_length(sequences.lengths, token_budget or TOKEN_BUDGETS[device.type]):
+    for members in by_length(sequences.lengths, token_budget or TOKEN_BUDGETS[device.type], packed):
         batch = sequences.batch(members)
         batch |= {name: sent(value, device) for name, value in batch.items() if isinstance(value, Tensor)}
-        if device.type == "cuda" and not sequences.template.left:
+        if (packed or device.type == "cuda") and not sequences.template.left:
             batch["packing"] = Packing.of(sequences.lengths[members], batch["input_ids"].shape[1]).on(device)
         parts.append(model(batch))  # (members, ...)
         order.append(members)

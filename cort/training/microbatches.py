@@ -89,27 +89,28 @@ def exchange(accelerator: Any, *values: float) -> list[list[float]]:
 
 
 class Room(NamedTuple):
-    """How many padded tokens' activations may be kept for the backward pass, and how many tokens are computed at once.
+    """How many tokens' activations may be kept for the backward pass, and how many tokens are computed at once.
 
-    There is no limit if activations are recomputed in the backward pass.
+    Padding counts unless sequences are `packed`. There is no limit if activations are recomputed in the backward pass.
     """
 
     limit: float
     at_once: int
+    packed: bool = False
 
     def tokens(self, passes: Iterable[Lengths]) -> int:
-        """Count the padded tokens of forward passes over texts of these lengths."""
-        return sum(padded_tokens(lengths, self.at_once) for lengths in passes)
+        """Count the tokens of forward passes over texts of these lengths."""
+        return sum(int(each.sum()) if self.packed else padded_tokens(each, self.at_once) for each in passes)
 
 
-def room_of(settings: TrainingSettings, device: torch.device, processes: int) -> Room:
+def room_of(settings: TrainingSettings, device: torch.device, processes: int, packed: bool = False) -> Room:
     """Divide what is kept into sub-batches of similar length: larger ones would be faster, but for the padding.
 
     On a CPU, with SQuAD's triples, 96 per update, 1.10 tokens are computed per real token; with four times the budget
     1.26, and with one mini-batch at a time 1.60.
     """
     limit = inf if settings.gradient_checkpointing else settings.tokens_at_once * processes
-    return Room(limit, min(settings.tokens_at_once, AT_ONCE[device.type]))
+    return Room(limit, min(settings.tokens_at_once, AT_ONCE[device.type]), packed)
 
 
 def join_consecutive(examples: Rows, size: int, tokens: Callable[[Rows], int], limit: float) -> list[MicroBatch]:
@@ -137,7 +138,17 @@ class Forward:
         self.model, self.device, self._accelerator = model, accelerator.device, accelerator
         self._processes = 1 if alone else accelerator.num_processes
         self._gradient_checkpointing = settings.gradient_checkpointing
-        self.room = room_of(settings, self.device, self._processes)
+        whole = accelerator.unwrap_model(model)
+        packed = isinstance(whole, TextModel) and whole.reads_no_padding
+        self.room = room_of(settings, self.device, self._processes, packed)
+        self._joins = packed and whole.reads_alike()
+
+    def both(self, queries: Sequences, passages: Sequences) -> tuple[Tensor, Tensor]:
+        """Compute outputs of queries and passages: together if they are packed, because each pass is a wait."""
+        if not self._joins:
+            return self(queries), self(passages)
+        outputs, count = self(queries.joined(passages)), len(queries.lengths)
+        return outputs[:count], outputs[count:]
 
     def __call__(self, sequences: Sequences) -> Tensor:
         """Compute one output per sequence, in single precision at least; shape (sequences, ...)."""
@@ -165,4 +176,5 @@ class Forward:
             model = partial(checkpoint, self.model, use_reentrant=False)
         # Disabled here, but weights stay in half precision for all sub-batches until the outermost autocast ends.
         with self._accelerator.autocast():
-            return single(forward_by_length(model, sequences, self.device, self.room.at_once))  # (sequences, ...)
+            outputs = forward_by_length(model, sequences, self.device, self.room.at_once, self.room.packed)
+        return single(outputs)  # (sequences, ...)

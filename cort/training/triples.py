@@ -167,8 +167,8 @@ class TripleTexts:
     def losses(self, batch: MicroBatch, forward: Forward) -> Tensor:
         """Compute the loss of each mini-batch of a micro-batch; returns (mini-batches,)."""
         rows = self.triples[:, batch]  # (3, mini-batches, n)
-        queries = forward(self.queries.sequences(rows[0].reshape(-1)))  # (triples, e)
-        passages = forward(self.passages.sequences(rows[1:].reshape(-1)))  # (2 triples, e)
+        texts = self.queries.sequences(rows[0].reshape(-1)), self.passages.sequences(rows[1:].reshape(-1))
+        queries, passages = forward.both(*texts)  # (triples, e), (2 triples, e)
         vectors = (part.reshape(*batch.shape, -1) for part in (queries, *passages.chunk(2)))
         triples = Batch(self, rows, *vectors)
         losses = self.objective(triples)

@@ -3,6 +3,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 
 from cort.formats.shards import Tokens
 from cort.models.batching import FramedTexts, by_length
@@ -37,6 +38,28 @@ def test_batches_have_every_row_once_longest_first_within_the_budget(budget):
 )
 def test_batches_are_as_large_as_the_budget_allows(lengths, expected):
     assert [list(batch) for batch in by_length(np.array(lengths, np.int64), 10)] == expected
+
+
+def test_packed_batches_count_tokens_and_limit_padding():
+    lengths = np.array([5, 1, 9, *[1] * 40])
+    batches = [lengths[rows].tolist() for rows in by_length(lengths, 10, packed=True)]
+    assert batches[:2] == [[9], [5, *[1] * 5]]
+    # At most four padded tokens for each.
+    assert [len(rows) for rows in by_length(np.array([5, *[0] * 20]), 10, packed=True)] == [8, 13]
+
+
+def test_joined_sequences_are_those_of_both(caches):
+    template = Template((2,), (3,), (), 0, 0)
+    short, long = (FramedTexts(Tokens(caches[name]), template, 12) for name in ("queries.train", "passages"))
+    first, second = short.sequences(np.array([3, 1])), long.sequences(np.array([2, 2, 0]))
+    together, row = first.joined(second), 0
+    for one in (first, second):
+        for number, length in enumerate(one.lengths):
+            ids = together.batch(np.array([row]))["input_ids"]
+            assert torch.equal(ids, one.batch(np.array([number]))["input_ids"])
+            assert ids.shape == (1, length)
+            row += 1
+    assert len(together.lengths) == row
 
 
 @pytest.mark.parametrize("template", [BERT, ROBERTA])

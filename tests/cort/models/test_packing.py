@@ -10,6 +10,7 @@ from cort.models.cross_encoder import new_cross_encoder
 from cort.models.encoder import EncoderSettings, new_encoder
 from cort.models.packing import NAME, attend, can_pack, is_right
 from cort.models.settings import PairSettings
+from cort.models.sparse_encoder import new_sparse_encoder, without_query_model
 from tests.support.layers import TYPES, batch_of
 
 CPU = torch.device("cpu")
@@ -75,6 +76,21 @@ def test_a_packed_model_is_saved_like_any_other(lm, packed, tmp_path):
     configs = [path.read_text() for path in sorted(tmp_path.rglob("*/config.json"))]
     assert len(set(map(json.dumps, configs))) * 2 == len(configs)
     assert NAME not in "".join(configs)
+
+
+@pytest.mark.parametrize("segments", [(1, 0), (0, 0)])
+def test_queries_and_passages_may_be_read_together_unless_their_modules_differ(lm, packed, segments):
+    settings = EncoderSettings("mean", 8, 12, 16, query_segment=segments[0], passage_segment=segments[1])
+    model = packed(new_encoder(lm, settings, 3))
+    assert (model.reads_no_padding, model.reads_alike()) == (True, True)
+    # Prompts that pooling leaves out are of one length.
+    model._prompt_lengths["query"] = 2
+    assert not model.reads_alike()
+    sparse = packed(new_sparse_encoder(lm, settings, 3))
+    # Logits of all tokens of a padded batch would not fit into memory.
+    assert not sparse.reads_no_padding
+    assert sparse.reads_alike()
+    assert not without_query_model(sparse, torch.ones(160)).reads_alike()
 
 
 def test_only_models_whose_attention_was_found_right_on_a_gpu_are_packed(lm, monkeypatch):

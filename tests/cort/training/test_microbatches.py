@@ -61,10 +61,10 @@ def test_no_example_is_lost_and_no_limit_is_exceeded():
 
 def test_activations_that_are_computed_again_have_no_limit():
     settings, device = replace(SETTINGS, tokens_at_once=100), torch.device("cpu")
-    assert room_of(settings, device, 3) == (300, 100)
-    assert room_of(replace(settings, gradient_checkpointing=True), device, 3) == (math.inf, 100)
+    assert room_of(settings, device, 3) == (300, 100, False)
+    assert room_of(replace(settings, gradient_checkpointing=True), device, 3) == (math.inf, 100, False)
     # More at once would be more padding.
-    assert room_of(replace(settings, tokens_at_once=10**6), device, 1) == (10**6, 1_024)
+    assert room_of(replace(settings, tokens_at_once=10**6), device, 1) == (10**6, 1_024, False)
 
 
 class Exact:
@@ -100,10 +100,14 @@ class Exact:
         loss = partial(pointwise_loss, settings=Pointwise())
         return model, PairTexts(*self.rows[:2], self.relevance, np.arange(31), pairs, loss)
 
-    def update(self, kind, settings):
+    def update(self, kind, settings, packed=False):
         """Weights after one update, how many batches it took, and the loss."""
         model, texts = self.pairs() if kind == "pairs" else self.triples(kind)
         model = model.double()
+        if packed:
+            model.pack(torch.device("cpu"), "bf16")
+        self.passes = []
+        model.register_forward_hook(lambda *of: self.passes.append(of[1][0]["input_ids"]) if model.training else None)
         for module in model.modules():
             if isinstance(module, torch.nn.Dropout):
                 module.p = 0.0
@@ -143,6 +147,20 @@ def test_the_update_is_that_of_one_mini_batch_after_the_other(exact, kind, chang
         # Adam turns rounding errors into steps where no gradient arrives.
         if not name.endswith("key.bias"):
             assert (together[name] - value).abs().max() < 1e-9, name
+
+
+@pytest.mark.parametrize("kind", ["triplet", "pairs"])
+def test_packed_updates_are_the_same_in_fewer_passes(exact, kind, monkeypatch):
+    monkeypatch.setattr("cort.models.modules.can_pack", lambda *_: True)
+    padded, batches, loss = exact.update(kind, replace(SETTINGS, tokens_at_once=600))
+    before = len(exact.passes)
+    packed, fewer, same_loss = exact.update(kind, replace(SETTINGS, tokens_at_once=600), packed=True)
+    # Queries and passages of a micro-batch go through the model together.
+    assert len(exact.passes) == len(fewer) <= len(batches)
+    assert len(exact.passes) * (2 if kind == "triplet" else 1) <= before
+    assert all(0 < (ids > 0).sum() <= 600 for ids in exact.passes)
+    assert same_loss == pytest.approx(loss, abs=1e-12)
+    assert all((packed[name] - value).abs().max() < 1e-9 for name, value in padded.items() if "key.bias" not in name)
 
 
 @pytest.mark.parametrize("kind", ["triplet", "pairs", "late interaction"])
