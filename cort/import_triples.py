@@ -140,7 +140,7 @@ def stage(options: Options) -> None:
         with tables.open_writer(options.output, schema) as writer:
             for epoch in range(options.epochs):
                 blocks = (
-                    shuffled(kept, len(COLUMNS), options.seed, epoch, folder)
+                    shuffled(kept, len(COLUMNS), options.seed, epoch)
                     if options.shuffle
                     else iter_rows(kept, len(COLUMNS))
                 )

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from cort.runtime.keys import setting
 
@@ -57,36 +57,31 @@ SIMILARITIES: dict[str, Similarity] = {
 }
 
 
-class Batch(Protocol):
-    """Mini-batches of n triples, as losses see them."""
+@dataclass(frozen=True)
+class Batch:
+    """Mini-batches of n triples, as losses see them.
 
-    @property
-    def queries(self) -> Tensor:
-        """Vectors of shape (mini-batches, n, e)."""
+    `queries` (mini-batches, n, e) and `passages` (mini-batches, 2n, e) are vectors, those of positives first.
+    `relevant` tells which passages are relevant to which query, `others` which passages other than the query's own
+    positive are, or may be, (mini-batches, n, 2n) each. `margins` are the teacher's scores of positives minus those of
+    negatives, (mini-batches, n), NaN without a teacher.
+    """
+
+    queries: Tensor
+    passages: Tensor
+    relevant: Tensor
+    others: Tensor
+    margins: Tensor
 
     @property
     def positives(self) -> Tensor:
         """Vectors of shape (mini-batches, n, e)."""
+        return self.passages[..., : self.queries.shape[-2], :]
 
     @property
     def negatives(self) -> Tensor:
         """Vectors of shape (mini-batches, n, e)."""
-
-    @property
-    def passages(self) -> Tensor:
-        """Positives and negatives of each mini-batch, (mini-batches, 2n, e)."""
-
-    @property
-    def relevant(self) -> Tensor:
-        """Which passages are relevant to which query, (mini-batches, n, 2n)."""
-
-    @property
-    def others(self) -> Tensor:
-        """Which passages other than the query's own positive are, or may be, relevant, (mini-batches, n, 2n)."""
-
-    @property
-    def margins(self) -> Tensor:
-        """The teacher's score of the positive minus that of the negative, (mini-batches, n)."""
+        return self.passages[..., self.queries.shape[-2] :, :]
 
 
 @dataclass(frozen=True)

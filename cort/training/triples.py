@@ -26,7 +26,7 @@ from cort.runtime.progress import Counter
 from cort.settings.models import Sparsity
 from cort.training.guide import Guide, encode_start, report_left_out
 from cort.training.loop import Task, save_trained
-from cort.training.losses import ENCODER_OBJECTIVES, SIMILARITIES
+from cort.training.losses import ENCODER_OBJECTIVES, SIMILARITIES, Batch
 from cort.training.microbatches import Forward, MicroBatch, Room, Rows, join_consecutive
 from cort.training.selection import Validation, make_pool, read_candidates
 from cort.training.settings import EncoderTraining
@@ -73,27 +73,21 @@ def read_judgements(path: str, relevance_level: int, queries: Tokens, passages: 
     return KnownPairs(table.filter(pc.greater_equal(table["relevance"], relevance_level)), path, queries, passages)
 
 
-class Teacher:
-    """Scores of a cross-encoder for the pairs of the triples."""
+def read_margins(path: str, triples: Rows, queries: Tokens, passages: Tokens) -> npt.NDArray[np.float64]:
+    """Look up a cross-encoder's scores of the positives minus those of the negatives, (triples,).
 
-    def __init__(self, path: str, queries: Tokens, passages: Tokens) -> None:
-        self._path, self._queries, self._passages = path, queries, passages
-        table = tables.read_table(path, tables.SCORES)
-        self._known, self._scores = KnownPairs(table, path, queries, passages), table["score"].to_numpy()
-
-    def scores(self, queries: Rows, passages: Rows) -> npt.NDArray[np.float64]:
-        """Look up the score of each pair.
-
-        :raises InputError: a pair without a score.
-        """
-        places = self._known.find(queries, passages)
-        if (places < 0).any():
-            query, passage = (int(rows[places < 0][0]) for rows in (queries, passages))
-            query_id, doc_id = self._queries.ids[query].as_py(), self._passages.ids[passage].as_py()
+    :raises InputError: a pair without a score.
+    """
+    table, columns = tables.read_table(path, tables.SCORES), list[npt.NDArray[np.float64]]()
+    known = KnownPairs(table, path, queries, passages)
+    for rows in triples[1:]:
+        places = known.find(triples[0], rows)
+        if (missing := np.flatnonzero(places < 0)).size:
+            query_id, doc_id = queries.ids[triples[0, missing[0]]].as_py(), passages.ids[rows[missing[0]]].as_py()
             found = f"no score of document {shorten(doc_id)} for query {shorten(query_id)}"
-            raise input_error(self._path, found, "one for each pair of the triples", "score the triples again")
-        scores: npt.NDArray[np.float64] = self._scores[places].astype(np.float64)
-        return scores
+            raise input_error(path, found, "one for each pair of the triples", "score the triples again")
+        columns.append(table["score"].to_numpy()[places].astype(np.float64))
+    return columns[0] - columns[1]
 
 
 class EqualTexts:
@@ -147,7 +141,7 @@ class TripleTexts:
     passages: Texts
     objective: Callable[[Batch], Tensor]
     judgements: KnownPairs | None = None
-    teacher: Teacher | None = None
+    margins: npt.NDArray[np.float64] | None = None
     equal: EqualTexts | None = None
     guide: Guide | None = None
     regularizer: Regularizer | None = None
@@ -169,69 +163,35 @@ class TripleTexts:
         rows = self.triples[:, batch]  # (3, mini-batches, n)
         texts = self.queries.sequences(rows[0].reshape(-1)), self.passages.sequences(rows[1:].reshape(-1))
         queries, passages = forward.both(*texts)  # (triples, e), (2 triples, e)
-        vectors = (part.reshape(*batch.shape, -1) for part in (queries, *passages.chunk(2)))
-        triples = Batch(self, rows, *vectors)
-        losses = self.objective(triples)
+        vectors = (
+            queries.reshape(*batch.shape, -1),  # (mini-batches, n, e)
+            torch.cat([part.reshape(*batch.shape, -1) for part in passages.chunk(2)], dim=-2),  # (mini-batches, 2n, e)
+        )
+        margins = np.full(batch.shape, np.nan) if self.margins is None else self.margins[batch]
+        known = (torch.from_numpy(array).to(queries.device) for array in (*self.relevance(rows), margins))
+        losses = self.objective(Batch(*vectors, *known))
         if self.regularizer:
-            losses = losses + self.regularizer(triples.queries, triples.passages, batch[:, 0] / len(self))
+            losses = losses + self.regularizer(*vectors, batch[:, 0] / len(self))
         return losses
 
+    def relevance(self, rows: Rows) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
+        """Tell which passages are relevant to which query, and which but its own positive are, or may be, relevant.
 
-@dataclass(frozen=True)
-class Batch:
-    """Mini-batches of n triples: rows of shape (3, mini-batches, n), and vectors of shape (mini-batches, n, e)."""
+        The own positive is always relevant, whatever the judgements say; passages with the text of a relevant one may
+        be relevant.
 
-    texts: TripleTexts
-    rows: Rows
-    queries: Tensor
-    positives: Tensor
-    negatives: Tensor
-
-    @property
-    def passages(self) -> Tensor:
-        """Positives and negatives of each mini-batch, (mini-batches, 2n, e)."""
-        return torch.cat([self.positives, self.negatives], dim=-2)
-
-    @property
-    def relevant(self) -> Tensor:
-        """Which passages are relevant to which query, (mini-batches, n, 2n).
-
-        A query's own positive is always relevant, whatever the judgements say.
+        :param rows: of queries, positives and negatives, (3, mini-batches, n).
+        :returns: (mini-batches, n, 2n) each.
         """
-        return torch.from_numpy(self._relevant()).to(self.queries.device)
-
-    def _relevant(self) -> npt.NDArray[np.bool_]:
-        queries, positives, _ = self.rows
-        relevant: npt.NDArray[np.bool_] = positives[..., :, None] == self._passages()[..., None, :]
-        if self.texts.judgements:
-            relevant |= self.texts.judgements.find(queries[..., :, None], self._passages()[..., None, :]) >= 0
-        return relevant  # (mini-batches, n, 2n)
-
-    def _passages(self) -> Rows:
-        return np.concatenate(self.rows[1:], axis=-1)  # (mini-batches, 2n)
-
-    @property
-    def others(self) -> Tensor:
-        """Which passages other than the query's own positive are, or may be, relevant, (mini-batches, n, 2n).
-
-        These include passages with the text of a relevant one.
-        """
-        others = self._relevant()
-        if self.texts.equal:
-            others = (others.astype(np.float32) @ self.texts.equal.among(self._passages())) > 0
-        if self.texts.guide:
-            others |= self.texts.guide.too_near(self.rows)
-        others &= ~np.eye(*others.shape[-2:], dtype=np.bool_)
-        return torch.from_numpy(others).to(self.queries.device)
-
-    @property
-    def margins(self) -> Tensor:
-        """The teacher's score of the positive minus that of the negative, (mini-batches, n)."""
-        if self.texts.teacher is None:
-            raise ValueError("this loss needs a teacher")
-        queries, positives, negatives = self.rows
-        margins = self.texts.teacher.scores(queries, positives) - self.texts.teacher.scores(queries, negatives)
-        return torch.from_numpy(margins).to(self.queries.device)
+        passages = np.concatenate(rows[1:], axis=-1)[..., None, :]  # (mini-batches, 1, 2n)
+        relevant = others = rows[1][..., :, None] == passages
+        if self.judgements:
+            relevant = others = relevant | (self.judgements.find(rows[0][..., :, None], passages) >= 0)
+        if self.equal:
+            others = (others.astype(np.float32) @ self.equal.among(passages[..., 0, :])) > 0
+        if self.guide:
+            others = others | self.guide.too_near(rows)
+        return relevant, others & ~np.eye(*others.shape[-2:], dtype=np.bool_)
 
 
 def make_objective(loss: str, options: object, similarity: str) -> Callable[[Batch], Tensor]:
@@ -288,7 +248,7 @@ def make_task(options: EncoderTraining) -> Task:
             passages,
             objective,
             read_judgements(qrels, options.relevance_level, queries, cache) if qrels else None,
-            Teacher(scores, queries, cache) if scores else None,
+            read_margins(scores, rows, queries, cache) if scores else None,
             EqualTexts(passages, rows[1:]) if ENCODER_OBJECTIVES[options.loss].guided else None,
         )
 

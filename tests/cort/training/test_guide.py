@@ -2,13 +2,12 @@ import logging
 
 import numpy as np
 import pytest
-import torch
 
 from cort.formats.shards import Tokens
 from cort.models.batching import FramedTexts
 from cort.models.tokenizer import Template
 from cort.training.guide import Guide, Vectors, report_left_out
-from cort.training.triples import Batch, EqualTexts, TripleTexts
+from cort.training.triples import EqualTexts, TripleTexts
 
 
 def unit(*degrees):
@@ -29,9 +28,7 @@ TRIPLES = np.array([[[3, 5]], [[10, 11]], [[12, 13]]])
 def test_what_scores_above_a_share_of_the_positive_is_left_out_but_never_the_querys_own(guide):
     # cos 31 > .95 cos 30 > cos 60; sin 31 < .95 sin 60.
     assert guide.too_near(TRIPLES).tolist() == [[[True, False, True, True], [False, True, False, False]]]
-    vectors = torch.zeros(1, 2, 3)
-    texts = TripleTexts(TRIPLES, None, None, None, guide=guide)
-    others = Batch(texts, TRIPLES, vectors, vectors, vectors).others
+    _, others = TripleTexts(TRIPLES, None, None, None, guide=guide).relevance(TRIPLES)
     assert others.tolist() == [[[False, False, True, True], [False, False, False, False]]]
 
 
@@ -39,9 +36,9 @@ def test_what_has_the_text_of_a_relevant_passage_is_left_out():
     # Passages 0 and 3 are equal, and 1 and 4 as far as the model reads them.
     tokens = Tokens.of_texts([np.array(text, np.int32) for text in ([7, 8], [5, 6, 1], [9], [7, 8], [5, 6, 2])])
     passages = FramedTexts(tokens, Template((1,), (2,), (2,), 1, 0), 4)
-    triples, vectors = np.array([[[0, 1]], [[0, 1]], [[4, 3]]]), torch.zeros(1, 2, 3)
+    triples = np.array([[[0, 1]], [[0, 1]], [[4, 3]]])
     texts = TripleTexts(triples, None, passages, None, equal=EqualTexts(passages, triples[1:]))
-    others = Batch(texts, triples, vectors, vectors, vectors).others
+    _, others = texts.relevance(triples)
     assert others.tolist() == [[[False, False, False, True], [False, False, True, False]]]
 
 
