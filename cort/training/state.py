@@ -186,7 +186,8 @@ class PreemptionHandler:
         # With several processes, the launcher counts each Ctrl-C and passes it on.
         self._requests = Requests(patient=self._several)
         self._signal, self._is_due = 0, False
-        self._written: tuple[int, int] | None = None
+        #: the update of the last checkpoint
+        self._written: int | None = None
 
     @contextmanager
     def answering(self) -> Iterator[None]:
@@ -196,9 +197,8 @@ class PreemptionHandler:
             return
         if checkpoint := self._newest(self._checkpoints):
             self._state.restore(checkpoint)
-            self._written = self._position()
-            path = self._checkpoints.path(checkpoint.step)
-            log.info("resumed at update %d of %d from %s", checkpoint.step, self._updates, path)
+            self._written = checkpoint.step
+            log.info("resumed at update %d of %d from %s", checkpoint.step, self._updates, self._checkpoints.path)
         self._last = time.monotonic()
         try:
             with self._requests:
@@ -214,8 +214,8 @@ class PreemptionHandler:
     def _newest(self, checkpoints: Checkpoints) -> Checkpoint | None:
         """Read the newest checkpoint, in all processes the one that the first has found."""
         found = checkpoints.newest() if self._accelerator.is_main_process else None
-        step = int(exchange(self._accelerator, found.step if found else -1)[0][0])
-        return found if found or step < 0 else read_checkpoint(checkpoints.path(step))[1]
+        there = exchange(self._accelerator, found is not None)[0][0]
+        return found if found or not there else read_checkpoint(checkpoints.path)[1]
 
     def ask(self, *values: float) -> list[float]:
         """Find out whether any process was asked to end or a checkpoint is due; return the first process's `values`."""
@@ -244,9 +244,8 @@ class PreemptionHandler:
         if not self._signal or self._checkpoints is None:
             return
         step, name = self._state.progress.step, signal.Signals(self._signal).name
-        path = self._checkpoints.path(step)
+        path, before = self._checkpoints.path, self._written
         if failure := self._save():
-            before = self._checkpoints.remaining()
             fix = "it starts from the beginning" if before is None else f"it resumes at update {before}"
             raise input_error(
                 path, f"{failure} at {name}", "room for a checkpoint", f"make room and call it again: {fix}"
@@ -273,24 +272,19 @@ class PreemptionHandler:
             hook.remove()
 
     def _save(self) -> str | None:
-        """Write a checkpoint unless it exists already; return why that failed, or None."""
+        """Write a checkpoint; return why that failed, or None."""
         assert self._checkpoints  # noqa: S101 - callers have checked
         checkpoint = self._state.capture()
-        written = self._written == self._position() and self._checkpoints.path(checkpoint.step).exists()
         failure: str | None = None
-        if self._accelerator.is_main_process and not written:
+        if self._accelerator.is_main_process:
             try:
                 self._checkpoints.write(checkpoint)
-                self._written = self._position()
+                self._written = checkpoint.step
             except OSError as error:
                 failure = error.strerror or str(error)
         # No process continues or leaves before the checkpoint is on disk.
         failed = exchange(self._accelerator, failure is not None)[0][0]
         return failure or ("the first process could not write it" if failed else None)
-
-    def _position(self) -> tuple[int, int]:
-        """Identify a state: an update before, or after, its row of the curve was added."""
-        return self._state.progress.step, len(self._state.progress.curve)
 
 
 class _AskedError(Exception):

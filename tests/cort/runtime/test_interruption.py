@@ -147,7 +147,7 @@ def test_a_signal_at_any_mini_batch_changes_no_bit(undisturbed, tmp_path, number
         # At the last mini-batch, the update is completed; otherwise it is dropped after the next forward pass.
         last = (at + 1) % ACCUMULATE == 0 or at == MINI_BATCHES - 1
         done = at // ACCUMULATE + last
-        path = tmp_path / str(at) / f"checkpoint-{done}.safetensors"
+        path = tmp_path / str(at) / "checkpoint.safetensors"
         name = signal.Signals(number).name
         assert str(end) == (f"{name}: checkpoint written at update {done} of 11; call it again to resume from {path}")
         assert training.starts[0] == done * ACCUMULATE * BATCH if done < UPDATES else training.starts == []
@@ -182,7 +182,7 @@ def test_several_signals_at_once_count_as_one(undisturbed, tmp_path, caplog):
     training._send = lambda number: [send(number), send(number and signal.SIGUSR1), send(number)]
     same(training.run(), undisturbed)
     assert [str(end)[:8] for end in training.ends] == ["SIGTERM:"]
-    assert f"resumed at update 2 of 11 from {tmp_path}/c/checkpoint-2.safetensors" in logged(caplog)
+    assert f"resumed at update 2 of 11 from {tmp_path}/c/checkpoint.safetensors" in logged(caplog)
 
 
 @pytest.mark.parametrize(("folder", "times"), [("c", 2), (None, 1)])
@@ -226,7 +226,7 @@ def test_a_checkpoint_is_found_after_a_death_without_warning(undisturbed, tmp_pa
     with pytest.raises(Killed):
         training.run()
     names = {path.name for path in (tmp_path / "c").iterdir()}
-    assert names == {"checkpoint-6.safetensors", "checkpoint-7.safetensors"}
+    assert names == {"checkpoint.safetensors"}
     same(training.run(), undisturbed)
     assert training.starts[0] == 7 * ACCUMULATE * BATCH
 
@@ -260,9 +260,7 @@ def test_a_full_disk_at_a_signal_is_one_line_and_costs_no_bit(undisturbed, tmp_p
         patch.setattr(Checkpoints, "write", fail_at(*steps))
         with pytest.raises(InputError) as error:
             training.run()
-    assert str(error.value).startswith(
-        f"{tmp_path}/c/checkpoint-7.safetensors: found No space left on device at SIGUSR1"
-    )
+    assert str(error.value).startswith(f"{tmp_path}/c/checkpoint.safetensors: found No space left on device at SIGUSR1")
     assert str(error.value).endswith(then)
     same(training.run(), undisturbed)
 
