@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from cort.formats import tables
@@ -31,12 +32,16 @@ from cort.runtime.progress import track
 from cort.settings.fields import General, as_key
 from cort.settings.models import Triples
 from cort.settings.training import Epochs
-from cort.training.passes import Rows, draw_rows, iter_rows, shuffled
 
 log = logging.getLogger(__name__)
 
+#: rows of queries, positives and negatives, (triples, 3)
+Rows = npt.NDArray[np.int32]
+
 # Lines whose ids are looked up together, because each look-up builds a hash table of all ids.
 LOOKED_UP = 1 << 22
+# Triples that are written at once.
+BLOCK = 1 << 20
 READ, KEPT = "triples read", "triples kept"
 UNKNOWN = tuple(f"dropped: unknown {name}" for name in COLUMNS)
 FIX = "name triples of this collection or, if queries were held out or passages sampled, set unknown_ids to drop"
@@ -94,27 +99,25 @@ def _first_lines(batches: Iterator[pa.RecordBatch], limit: int) -> Iterator[pa.R
             return
 
 
-def read_triples(options: Options, folder: Path) -> tuple[Path, pa.Array, pa.Array, dict[str, int]]:
-    """Write the kept triples, as rows of queries and passages, to a file in the folder; return it, ids, and counts."""
+def read_triples(options: Options, folder: Path) -> tuple[Rows, pa.Array, pa.Array, dict[str, int]]:
+    """Look up the triples in a file in the folder; return them as rows of queries and passages, the ids, and counts."""
     query_ids = tables.read_column(options.queries, tables.QUERIES, "query_id").combine_chunks()
     doc_ids = tables.read_column(options.passages, tables.PASSAGES, "doc_id").combine_chunks()
-    counts = dict.fromkeys((READ, *UNKNOWN, SAME, NOT_DRAWN), 0)
-    known, kept = folder / "known", folder / "kept"
+    counts, known = dict.fromkeys((READ, *UNKNOWN, SAME), 0), folder / "known"
     with open(known, "wb") as file:
         for rows in find_rows(options, query_ids, doc_ids, counts):
             rows.tofile(file)
-    total = counts[READ] - sum(counts[name] for name in (*UNKNOWN, SAME))
-    if not total:
+    if not known.stat().st_size:
         found = f"no triple of known ids and two passages among {counts[READ]}"
         raise input_error(options.triples, found, "at least one", "name triples of this collection")
-    counts[KEPT] = 0
-    with open(kept, "wb") as file:
-        for rows in draw_rows(iter_rows(known, len(COLUMNS)), total, options.sample, options.seed):
-            rows.tofile(file)
-            counts[KEPT] += len(rows)
-    counts[NOT_DRAWN] = total - counts[KEPT]
-    known.unlink()
-    return kept, query_ids, doc_ids, counts
+    return np.memmap(known, np.int32, "r").reshape(-1, len(COLUMNS)), query_ids, doc_ids, counts
+
+
+def draw(total: int, sample: int, seed: int) -> npt.NDArray[np.int64]:
+    """Draw the positions of a sample of all triples, in their order; 0 takes all."""
+    if not 0 < sample < total:
+        return np.arange(total)
+    return np.sort(np.random.default_rng([seed]).choice(total, sample, replace=False, shuffle=False))
 
 
 def table_of(rows: Rows, epoch: int, query_ids: pa.Array, doc_ids: pa.Array, form: str) -> pa.Table:
@@ -134,20 +137,19 @@ def stage(options: Options) -> None:
     """Look up the triples, draw a sample, and write all epochs."""
     schema = tables.TRIPLES if options.form == "triples" else tables.PAIRS
     with temporary_folder(options.output) as folder:
-        kept, query_ids, doc_ids, counts = read_triples(options, folder)
+        triples, query_ids, doc_ids, counts = read_triples(options, folder)
+        kept = draw(len(triples), options.sample, options.seed)
+        counts |= {NOT_DRAWN: len(triples) - len(kept), KEPT: len(kept)}
         for name, count in counts.items():
             log.info("%s: %d", name, count)
         with tables.open_writer(options.output, schema) as writer:
             for epoch in range(options.epochs):
-                blocks = (
-                    shuffled(kept, len(COLUMNS), options.seed, epoch)
-                    if options.shuffle
-                    else iter_rows(kept, len(COLUMNS))
-                )
-                for rows in blocks:
+                order = np.random.default_rng([options.seed, epoch]).permutation(kept) if options.shuffle else kept
+                for start in range(0, len(order), BLOCK):
+                    rows = triples[order[start : start + BLOCK]]
                     writer.write_table(table_of(rows, epoch, query_ids, doc_ids, options.form))
             write_artifact(options.output_counts, counts)
-    log.info("wrote %d epochs of %d triples", options.epochs, counts[KEPT])
+    log.info("wrote %d epochs of %d triples", options.epochs, len(kept))
 
 
 main = cli.main_of(Options, stage)
