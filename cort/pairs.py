@@ -82,24 +82,19 @@ def positives_of_others(
     :returns: (groups, count), positions in `doc_ids`, padded with -1.
     """
     documents = pc.dictionary_encode(doc_ids.combine_chunks()).indices.to_numpy().astype(np.int64)
-    lists = pools["positives"]
-    judged = np.repeat(np.arange(len(pools)), np.diff(lists.offsets.to_numpy())) * len(documents)
-    judged = np.unique(judged + documents[: len(lists.values)])
-    total = len(order)
-    considered = min(count + SPARE, total - 1)
-    following = (np.arange(total)[:, None] + np.arange(1, considered + 1)) % total
-    places = groups[following, 0]  # (groups, considered)
-    candidates = documents[places]
-    allowed = ~np.isin(order[:, None] * len(documents) + candidates, judged)
-    held = np.where(groups < 0, -1, documents[groups])
-    for column in held.T:
-        allowed &= candidates != column[:, None]
-    for column in range(1, considered):
-        allowed[:, column] &= (candidates[:, :column] != candidates[:, column, None]).all(1)
-    # The first allowed ones, in their order.
-    first = np.argsort(~allowed, axis=1, kind="stable")[:, :count]
-    taken = np.where(np.take_along_axis(allowed, first, 1), np.take_along_axis(places, first, 1), -1)
-    return np.pad(taken, ((0, 0), (0, count - taken.shape[1])), constant_values=-1)
+    lists, total = pools["positives"], len(order)
+    queries = np.repeat(np.arange(len(pools)), np.diff(lists.offsets.to_numpy()))
+    judged = queries * len(documents) + documents[: len(lists.values)]
+    taken = np.column_stack([groups, np.full((total, count), -1)])
+    missing = np.full(total, count)
+    for step in range(1, min(count + SPARE, total - 1) + 1):
+        places = np.roll(groups[:, 0], -step)
+        candidates = documents[places]
+        allowed = (missing > 0) & ~np.isin(order * len(documents) + candidates, judged)
+        allowed &= (np.where(taken < 0, -1, documents[taken]) != candidates[:, None]).all(1)
+        taken[allowed, -missing[allowed]] = places[allowed]
+        missing -= allowed
+    return taken[:, -count:]
 
 
 @options_class

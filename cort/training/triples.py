@@ -205,13 +205,13 @@ def make_objective(loss: str, options: object, similarity: str) -> Callable[[Bat
     return lambda batch: objective.loss(batch, settings, similarity_of)
 
 
-def _guided(encoder: Encoder, margin: float, size: int, *parts: TripleTexts) -> list[TripleTexts]:
+def _guided(encoder: Encoder, margin: float, *parts: TripleTexts) -> list[TripleTexts]:
     """Find likely false negatives with the encoder before training; passages of several parts are encoded once."""
     rows = np.concatenate([part.triples[1:].reshape(-1) for part in parts])
     passages = encode_start(encoder, parts[0].passages, rows, "passages")
     queries = [encode_start(encoder, part.queries, part.triples[0], "queries") for part in parts]
     guides = [Guide(margin, vectors, passages) for vectors in queries]
-    report_left_out(guides[0], parts[0].triples, size)
+    report_left_out(guides[0], parts[0].triples)
     return [replace(part, guide=guide) for part, guide in zip(parts, guides, strict=True)]
 
 
@@ -263,7 +263,7 @@ def make_task(options: EncoderTraining) -> Task:
     per_epoch = len(training) // tables.count_epochs(options.triples)
     margin: float | None = vars(options)["relative_margin"]
     if margin is not None and isinstance(encoder, Encoder):
-        training, validation = _guided(encoder, margin, options.batch_size, training, validation)
+        training, validation = _guided(encoder, margin, training, validation)
     candidates = read_candidates(options)
     pool = make_pool(candidates, caches[1], cache) if candidates else None
 
