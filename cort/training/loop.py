@@ -129,7 +129,7 @@ def _identity(options: TrainingOptions, examples: int) -> str:
     return identity(stage_name(options), decisive, inputs, options.base_model)
 
 
-def save_trained(model: Any, name: str, options: TrainingOptions) -> None:
+def save_trained(model: Any, options: TrainingOptions, name: str) -> None:
     """Write the model folder of a name, "best" or "last", with its card, atomically."""
     output = Path(options.output)
     settings = {key: value for key, value in options.decisive().items() if value is not None}

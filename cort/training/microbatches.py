@@ -22,11 +22,13 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from cort.formats.shards import Tokens
 from cort.models.batching import Lengths, Sequences, padded_tokens
 from cort.models.modules import TextModel
 from cort.models.precision import multiply_in, refuse_wrong
+from cort.models.tokenizer import fingerprint
 from cort.models.transformer import PRECISIONS, forward_by_length, single
-from cort.training.settings import TrainingSettings
+from cort.training.settings import TrainingOptions, TrainingSettings
 
 Rows: TypeAlias = npt.NDArray[np.int64]
 #: mini-batches that are encoded together: positions of their examples, (mini-batches, examples of each)
@@ -125,6 +127,14 @@ def join_consecutive(examples: Rows, size: int, tokens: Callable[[Rows], int], l
         joined.append(batches[start : start + max(fitting, 1)])
         start += max(fitting, 1)
     return joined
+
+
+def open_caches(options: TrainingOptions) -> tuple[Tokens, Tokens, Tokens]:
+    """Open the token caches of passages, queries and validation queries."""
+    tokenizer = fingerprint(options.base_model)
+    paths = options.passages, options.queries, options.validation_queries
+    passages, queries, held_out = (Tokens(path, tokenizer) for path in paths)
+    return passages, queries, held_out
 
 
 class Forward:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -11,19 +12,17 @@ import torch
 from torch import Tensor
 
 from cort.formats import tables
-from cort.formats.shards import Tokens
 from cort.models.batching import Lengths
 from cort.models.cross_encoder import Pairs
 from cort.models.rerankers import new_reranker
 from cort.models.settings import PairSettings
-from cort.models.tokenizer import fingerprint
 from cort.models.transformer import counted
 from cort.runtime.errors import input_error
 from cort.runtime.options import read_options
 from cort.runtime.progress import Counter
 from cort.training.loop import Task, save_trained
 from cort.training.losses import RERANKER_OBJECTIVES
-from cort.training.microbatches import Forward, MicroBatch, Room, Rows, join_consecutive
+from cort.training.microbatches import Forward, MicroBatch, Room, Rows, join_consecutive, open_caches
 from cort.training.selection import Validation, read_candidates
 from cort.training.settings import RerankerTraining
 
@@ -96,11 +95,13 @@ def read_pairs(path: str, pairs: Pairs, options: RerankerTraining) -> PairTexts:
         expected = "a positive, which begins a group"
         raise input_error(path, "a negative in the first row", expected, "sample the pairs again")
     settings = read_options(objective.settings, options)
-
-    def loss(logits: Tensor, labels: Tensor) -> Tensor:
-        return objective.loss(logits, labels, settings)
-
-    return PairTexts(*rows, relevance, np.append(starts, len(relevance)), pairs, loss)
+    return PairTexts(
+        *rows,
+        relevance,
+        np.append(starts, len(relevance)),
+        pairs,
+        lambda logits, labels: objective.loss(logits, labels, settings),
+    )
 
 
 def make_task(options: RerankerTraining) -> Task:
@@ -109,10 +110,7 @@ def make_task(options: RerankerTraining) -> Task:
     :raises InputError: files that do not fit together.
     """
     model = new_reranker(options.base_model, read_options(PairSettings, options), options.seed, options.cleaning)
-    tokenizer = fingerprint(options.base_model)
-    passages, *caches = (
-        Tokens(path, tokenizer) for path in (options.passages, options.queries, options.validation_queries)
-    )
+    passages, *caches = open_caches(options)
     training, validation = (
         read_pairs(path, model.pairs(queries, passages), options)
         for path, queries in zip((options.pairs, options.validation_pairs), caches, strict=True)
@@ -137,9 +135,7 @@ def make_task(options: RerankerTraining) -> Task:
             scores = torch.cat([validation.pairs.scores(forward, *block) for block in blocks])  # (candidates,)
             return Validation(loss, candidates.value(replace(candidates.run, scores=scores.double().cpu().numpy())))
 
-    def save(name: str) -> None:
-        save_trained(model, name, options)
-
+    save = partial(save_trained, model, options)
     unranked = candidates.value(candidates.run) if candidates else None
     per_epoch = len(training) // tables.count_epochs(options.pairs)
     return Task(model, len(training), per_epoch, training.split, training.losses, validate, save, unranked)

@@ -106,20 +106,18 @@ class Pool:
 
     def value(self, queries: Tensor, blocks: Iterable[Tensor], similarity_of: Similarity) -> float:
         """Measure how vectors (queries, e) rank all passages, whose vectors (block, e) come in blocks."""
-        depth, parts = min(MAXIMUM_DEPTH, len(self.passages)), torch.split(queries, QUERIES_AT_ONCE)
-        found = [(part.new_empty(len(part), 0), part.new_empty(len(part), 0, dtype=torch.int64)) for part in parts]
-        first = 0
+        depth, first = min(MAXIMUM_DEPTH, len(self.passages)), 0
+        scores, places = queries.new_empty(len(queries), 0), queries.new_empty(len(queries), 0, dtype=torch.int64)
         for passages in blocks:
-            numbers = torch.arange(first, first + len(passages), device=passages.device)
-            for place, part in enumerate(parts):
-                scores = torch.cat([found[place][0], similarity_of(part, passages)], dim=1)
-                columns = torch.cat([found[place][1], numbers.expand(len(part), -1)], dim=1)
-                best = scores.topk(min(depth, scores.shape[1]), dim=1)  # (part, depth)
-                found[place] = best.values, columns.gather(1, best.indices)
-            first += len(passages)
-        values, places = (torch.cat(tensors).reshape(-1).cpu() for tensors in zip(*found, strict=True))
-        offsets, doc_ids = np.arange(0, len(values) + 1, depth), self.doc_ids.take(pa.array(places.numpy()))
-        return self.candidates.value(Run(self.query_ids, offsets, doc_ids, values.double().numpy()))
+            parts = (similarity_of(part, passages) for part in torch.split(queries, QUERIES_AT_ONCE))
+            best = [part.topk(min(depth, len(passages)), dim=1) for part in parts]
+            values, columns = (torch.cat(tensors) for tensors in zip(*best, strict=True))
+            scores, places = torch.cat([scores, values], dim=1), torch.cat([places, first + columns], dim=1)
+            scores, order = scores.topk(min(depth, scores.shape[1]), dim=1)  # (queries, depth) each
+            places, first = places.gather(1, order), first + len(passages)
+        found, rows = scores.reshape(-1).cpu().double().numpy(), pa.array(places.reshape(-1).cpu().numpy())
+        offsets = np.arange(0, len(found) + 1, depth)
+        return self.candidates.value(Run(self.query_ids, offsets, self.doc_ids.take(rows), found))
 
 
 def make_pool(candidates: Candidates, queries: Tokens, passages: Tokens) -> Pool:

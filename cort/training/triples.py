@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +19,7 @@ from cort.formats.shards import Tokens
 from cort.models.encoder import Encoder, Texts, new_encoder, texts_of
 from cort.models.settings import EncoderSettings
 from cort.models.sparse_encoder import SparseEncoder, idf, new_sparse_encoder
-from cort.models.tokenizer import fingerprint, load_template
+from cort.models.tokenizer import load_template
 from cort.models.transformer import counted
 from cort.runtime.errors import input_error, shorten
 from cort.runtime.options import options_class, read_options
@@ -27,7 +28,7 @@ from cort.settings.models import Sparsity
 from cort.training.guide import Guide, encode_start, report_left_out
 from cort.training.loop import Task, save_trained
 from cort.training.losses import ENCODER_OBJECTIVES, SIMILARITIES, Batch
-from cort.training.microbatches import Forward, MicroBatch, Room, Rows, join_consecutive
+from cort.training.microbatches import Forward, MicroBatch, Room, Rows, join_consecutive, open_caches
 from cort.training.selection import Validation, make_pool, read_candidates
 from cort.training.settings import EncoderTraining
 
@@ -230,10 +231,7 @@ def make_task(options: EncoderTraining) -> Task:
 
     :raises InputError: files that do not fit together.
     """
-    tokenizer = fingerprint(options.base_model)
-    cache, *caches = (
-        Tokens(path, tokenizer) for path in (options.passages, options.queries, options.validation_queries)
-    )
+    cache, *caches = open_caches(options)
     encoder = _start(options, cache)
     # That of a released base model, which is a similarity of sentence-transformers.
     similarity = encoder.similarity
@@ -281,7 +279,5 @@ def make_task(options: EncoderTraining) -> Task:
             blocks = (forward(passages.sequences(rows)) for rows in pool.blocks(queries.shape[1]))
             return Validation(loss, pool.value(queries, blocks, SIMILARITIES[similarity]))
 
-    def save(name: str) -> None:
-        save_trained(encoder, name, options)
-
+    save = partial(save_trained, encoder, options)
     return Task(encoder, len(training), per_epoch, training.split, training.losses, validate, save)
