@@ -6,6 +6,7 @@ import logging
 import math
 import os
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
@@ -341,11 +342,10 @@ def compile_layers(model: nn.Module) -> None:
 
 def parameter_groups(model: nn.Module, settings: TrainingSettings) -> list[dict[str, Any]]:
     """Group parameters by their weight decay; biases and the weights of layer normalisation are vectors."""
-    if settings.decay == "all":
-        return [{"params": list(model.parameters()), "weight_decay": settings.weight_decay}]
-    groups: dict[float, list[nn.Parameter]] = {settings.weight_decay: [], 0.0: []}
+    groups: defaultdict[float, list[nn.Parameter]] = defaultdict(list)
     for parameter in model.parameters():
-        groups[settings.weight_decay if parameter.dim() > 1 else 0.0].append(parameter)
+        decays = settings.decay == "all" or parameter.dim() > 1
+        groups[settings.weight_decay if decays else 0.0].append(parameter)
     return [{"params": parameters, "weight_decay": decay} for decay, parameters in groups.items()]
 
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from cort.formats import tables
-from cort.models.batching import Lengths
+from cort.models.batching import Lengths, sent
 from cort.models.cross_encoder import Pairs
 from cort.models.rerankers import new_reranker
 from cort.models.settings import PairSettings
@@ -60,11 +60,11 @@ class PairTexts:
         rows, sizes = self._rows(batch[:, 0])
         scores = self.pairs.scores(forward, self.queries[rows], self.passages[rows])  # (pairs,)
         # One row per example, padded.
-        inside = torch.from_numpy(np.arange(sizes.max()) < sizes[:, None]).to(scores.device)  # (examples, most)
-        logits = scores.new_full(inside.shape, -torch.inf).masked_scatter(inside, scores)
-        relevance = torch.zeros(inside.shape, dtype=torch.int32, device=scores.device)
-        relevance[inside] = torch.from_numpy(self.relevance[rows]).to(scores.device)
-        return self.loss(logits, relevance)
+        inside = np.arange(sizes.max()) < sizes[:, None]  # (examples, most)
+        relevance = np.zeros(inside.shape, np.int32)
+        relevance[inside] = self.relevance[rows]
+        places, labels = (sent(torch.from_numpy(array), scores.device) for array in (inside, relevance))
+        return self.loss(scores.new_full(inside.shape, -torch.inf).masked_scatter(places, scores), labels)
 
     def passes(self, examples: Rows) -> list[Lengths]:
         """Return the lengths of the texts that go through the model for some examples, for each pass."""

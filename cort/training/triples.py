@@ -16,6 +16,7 @@ from torch import Tensor
 from cort.formats import tables
 from cort.formats.records import offsets_of
 from cort.formats.shards import Tokens
+from cort.models.batching import sent
 from cort.models.encoder import Encoder, Texts, new_encoder, texts_of
 from cort.models.settings import EncoderSettings
 from cort.models.sparse_encoder import SparseEncoder, idf, new_sparse_encoder
@@ -169,7 +170,7 @@ class TripleTexts:
             torch.cat([part.reshape(*batch.shape, -1) for part in passages.chunk(2)], dim=-2),  # (mini-batches, 2n, e)
         )
         margins = np.full(batch.shape, np.nan) if self.margins is None else self.margins[batch]
-        known = (torch.from_numpy(array).to(queries.device) for array in (*self.relevance(rows), margins))
+        known = (sent(torch.from_numpy(array), queries.device) for array in (*self.relevance(rows), margins))
         losses = self.objective(Batch(*vectors, *known))
         if self.regularizer:
             losses = losses + self.regularizer(*vectors, batch[:, 0] / len(self))
