@@ -38,7 +38,7 @@ class Checkpoint:
 class Checkpoints:
     """The checkpoint of one training in a folder, written `every` so many seconds.
 
-    :param identify: returns the identity of the training; called once, by the process that reads and writes.
+    :param identify: returns the identity of the training; called once.
     """
 
     def __init__(self, folder: str | Path, identify: Callable[[], str], every: float) -> None:
@@ -49,17 +49,20 @@ class Checkpoints:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         if not self.path.exists():
             return None
-        from safetensors import SafetensorError
+        from safetensors import SafetensorError, safe_open
 
         try:
-            identity, checkpoint = read_checkpoint(self.path)
+            with safe_open(self.path, "pt") as file:
+                state = json.loads((file.metadata() or {})[KEY])
+                if state.pop("identity") != self._identity():
+                    log.info("%s belongs to another training: ignored", self.path)
+                    return None
+                # Copies, because tensors that map the file would keep its disk space in use after it is replaced.
+                tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118 - no mapping
+                return Checkpoint(state.pop("step"), tensors, state)
         except (SafetensorError, OSError, ValueError, LookupError) as error:
             log.warning("%s is not a complete checkpoint (%s): it starts from the beginning", self.path, error)
             return None
-        if identity == self._identity():
-            return checkpoint
-        log.info("%s belongs to another training: ignored", self.path)
-        return None
 
     def write(self, checkpoint: Checkpoint) -> None:
         """Replace the checkpoint.
@@ -80,14 +83,3 @@ class Checkpoints:
         with suppress(OSError):  # another process writes there, or has removed it
             remove_leftovers(self.path.parent.iterdir())
             self.path.parent.rmdir()
-
-
-def read_checkpoint(path: Path) -> tuple[str, Checkpoint]:
-    """Read a checkpoint, and the identity of its training."""
-    from safetensors import safe_open
-
-    with safe_open(path, "pt") as file:
-        state = json.loads((file.metadata() or {})[KEY])
-        # Copies, because tensors that map the file would keep its disk space in use after it is replaced.
-        tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118 - no mapping
-    return state.pop("identity"), Checkpoint(state.pop("step"), tensors, state)

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from cort.runtime.errors import InputError, input_error
 from cort.runtime.interruption import Interrupted, Requests, exit_status
-from cort.training.checkpoints import Checkpoint, Checkpoints, read_checkpoint
+from cort.training.checkpoints import Checkpoint, Checkpoints
 from cort.training.microbatches import exchange
 from cort.training.outcome import CurvePoint
 from cort.training.selection import Validation
@@ -186,8 +186,6 @@ class PreemptionHandler:
         # With several processes, the launcher counts each Ctrl-C and passes it on.
         self._requests = Requests(patient=self._several)
         self._signal, self._is_due = 0, False
-        #: the update of the last checkpoint
-        self._written: int | None = None
 
     @contextmanager
     def answering(self) -> Iterator[None]:
@@ -195,9 +193,8 @@ class PreemptionHandler:
         if self._checkpoints is None:
             yield
             return
-        if checkpoint := self._newest(self._checkpoints):
+        if checkpoint := self._checkpoints.newest():
             self._state.restore(checkpoint)
-            self._written = checkpoint.step
             log.info("resumed at update %d of %d from %s", checkpoint.step, self._updates, self._checkpoints.path)
         self._last = time.monotonic()
         try:
@@ -210,12 +207,6 @@ class PreemptionHandler:
             if self._several and self._requests.received == signal.SIGTERM:
                 signal.raise_signal(signal.SIGTERM)
             raise
-
-    def _newest(self, checkpoints: Checkpoints) -> Checkpoint | None:
-        """Read the newest checkpoint, in all processes the one that the first has found."""
-        found = checkpoints.newest() if self._accelerator.is_main_process else None
-        there = exchange(self._accelerator, found is not None)[0][0]
-        return found if found or not there else read_checkpoint(checkpoints.path)[1]
 
     def ask(self, *values: float) -> list[float]:
         """Find out whether any process was asked to end or a checkpoint is due; return the first process's `values`."""
@@ -244,12 +235,9 @@ class PreemptionHandler:
         if not self._signal or self._checkpoints is None:
             return
         step, name = self._state.progress.step, signal.Signals(self._signal).name
-        path, before = self._checkpoints.path, self._written
+        path = self._checkpoints.path
         if failure := self._save():
-            fix = "it starts from the beginning" if before is None else f"it resumes at update {before}"
-            raise input_error(
-                path, f"{failure} at {name}", "room for a checkpoint", f"make room and call it again: {fix}"
-            )
+            raise input_error(path, f"{failure} at {name}", "room for a checkpoint", "make room and call it again")
         self._accelerator.end_training()
         raise Interrupted(
             f"{name}: checkpoint written at update {step} of {self._updates}; call it again to resume from {path}",
@@ -279,7 +267,6 @@ class PreemptionHandler:
         if self._accelerator.is_main_process:
             try:
                 self._checkpoints.write(checkpoint)
-                self._written = checkpoint.step
             except OSError as error:
                 failure = error.strerror or str(error)
         # No process continues or leaves before the checkpoint is on disk.
