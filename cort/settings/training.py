@@ -41,7 +41,7 @@ class Optimization:
     max_gradient_norm: float = setting(0, "0: no clipping", ge=0, le=1_000_000)
     """Clip gradients to this norm; 0: no clipping."""
     precision: PrecisionOrAuto = "fp32"
-    """Arithmetic of training; losses are always computed in fp32. `tf32` is fp32 with products of 10-bit numbers,
+    """Arithmetic of training; losses are always computed in fp32. `tf32` is fp32 with products of 10-bit mantissas,
     on NVIDIA GPUs. `auto` is bf16 if the machine that begins the training has instructions for it, else fp32."""
     tokens_at_once: int = setting(8192, "whose activations are kept: memory and speed", "N", ge=1, le=100_000_000)
     """Tokens encoded together on each GPU, padding included where layers read it, from as many mini-batches of an
