@@ -165,19 +165,16 @@ class Forward:
         if self._processes == 1:
             return self._run(sequences)
         order = np.argsort(-np.asarray(sequences.lengths), kind="stable")
-        shares = [order[rank :: self._processes] for rank in range(self._processes)]
+        # Equal shares: some sequences are computed twice.
+        order = np.append(order, np.resize(order, -len(order) % self._processes))
+        shares = order.reshape(-1, self._processes).T  # (processes, share)
         rank = self._accelerator.process_index
-        mine = shares[rank]
-        # All processes take part in every pass; one without a share runs some sequence and drops the output.
-        outputs = self._run(sequences.take(mine if len(mine) else order[:1]))  # (share, ...)
-        padded = outputs.detach().new_zeros(len(shares[0]), *outputs.shape[1:])
-        padded[: len(mine)] = outputs.detach()[: len(mine)]
-        gathered = self._accelerator.gather(padded).split(len(padded))
-        parts = [part[: len(share)] for part, share in zip(gathered, shares, strict=True)]
-        parts[rank] = outputs[: len(mine)]
-        inverse = np.argsort(np.concatenate(shares), kind="stable")
-        together = torch.cat(parts)[torch.from_numpy(inverse).to(self.device)]  # (sequences, ...)
-        return together if len(mine) else together + 0.0 * outputs.sum()
+        outputs = self._run(sequences.take(shares[rank]))  # (share, ...)
+        parts = list(self._accelerator.gather(outputs.detach()).split(len(outputs)))
+        parts[rank] = outputs
+        _, first = np.unique(shares, return_index=True)
+        # All processes take part in every pass, even if another one computed the same sequences.
+        return torch.cat(parts)[torch.from_numpy(first).to(self.device)] + 0.0 * outputs.sum()  # (sequences, ...)
 
     def _run(self, sequences: Sequences) -> Tensor:
         model: Callable[[dict[str, Tensor]], Tensor] = self.model

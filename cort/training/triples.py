@@ -119,11 +119,6 @@ def flops(vectors: Tensor) -> Tensor:
 class Regularizer(Sparsity):
     """The FLOPS of queries and passages, times weights that first grow quadratically (Formal et al., 2021)."""
 
-    def growth(self, progress: npt.NDArray[np.floating]) -> npt.NDArray[np.floating]:
-        """Return the part of the weights at a `progress` from 0 to 1 of the training."""
-        share = self.flops_warmup
-        return np.minimum(progress / share, 1) ** 2 if share else np.ones_like(progress)
-
     def __call__(self, queries: Tensor, passages: Tensor, progress: npt.NDArray[np.floating]) -> Tensor:
         """Compute the penalty of each mini-batch, (mini-batches,).
 
@@ -131,7 +126,8 @@ class Regularizer(Sparsity):
         :param progress: of each mini-batch, (mini-batches,).
         """
         penalty = self.query_flops * flops(queries) + self.passage_flops * flops(passages)
-        return penalty * torch.from_numpy(self.growth(progress)).to(penalty)
+        growth = np.minimum(progress / self.flops_warmup, 1) ** 2 if self.flops_warmup else np.ones_like(progress)
+        return penalty * torch.from_numpy(growth).to(penalty)
 
 
 @dataclass(frozen=True)

@@ -19,4 +19,5 @@ def test_weights_grow_quadratically_to_those_of_the_settings():
 
 
 def test_without_a_share_the_weights_are_whole_from_the_beginning():
-    assert Regularizer(flops_warmup=0).growth(np.zeros(2)).tolist() == [1, 1]
+    regularizer, ones = Regularizer(query_flops=1, passage_flops=0, flops_warmup=0), torch.ones(2, 3, 1)
+    assert regularizer(ones, ones, np.zeros(2)).tolist() == [1, 1]
