@@ -9,7 +9,6 @@ Usage:  python -m cort.pairs --qrels qrels.train.parquet --run cort+bm25.trec --
 """
 
 import sys
-from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -19,7 +18,7 @@ import pyarrow.compute as pc
 from cort.formats import tables
 from cort.runtime import cli
 from cort.runtime.errors import input_error
-from cort.runtime.options import options_class, read_options
+from cort.runtime.options import options_class
 from cort.settings.fields import as_key
 from cort.settings.models import Pairs
 from cort.training.sampling import Positions, SamplingOptions, draw, draw_distinct, shuffle, write_epochs
@@ -29,37 +28,34 @@ SPARE = 16
 FEWER = "positives with fewer negatives than requested"
 
 
-@dataclass(frozen=True)
-class Groups:
-    """How groups, one positive and its negatives each, are drawn.
+def sample_epoch(
+    pools: pa.RecordBatch,
+    seed: int,
+    epoch: int,
+    negatives: int = 1,
+    random: int = 0,
+    positives: Literal["one", "all"] = "one",
+) -> pa.Table:
+    """Draw groups in training order: one positive of each query, or all, and up to `negatives` distinct negatives.
 
     `random` of the negatives are positives of other queries, the next ones in the random order; the others come from
     the ranking of the query. Mini-batches therefore have few distinct passages, each of which late interaction encodes
     only once.
     """
-
-    negatives: int = 1
-    random: int = 0
-    positives: Literal["one", "all"] = "one"
-
-
-def sample_epoch(pools: pa.RecordBatch, groups: Groups, seed: int, epoch: int) -> pa.Table:
-    """Draw one positive per query, or all, each with up to `groups.negatives` distinct negatives, in training order."""
-    if groups.positives == "one":
+    if positives == "one":
         order, generator = shuffle(pools, seed, epoch)
-        positives = draw(pools["positives"], order, generator)
+        drawn_positives = draw(pools["positives"], order, generator)
     else:
         lists = pools["positives"]
         generator = np.random.default_rng([seed, epoch])
-        sizes = np.diff(lists.offsets.to_numpy())
-        drawn_order = generator.permutation(len(lists.values))
-        order, positives = np.repeat(np.arange(len(pools)), sizes)[drawn_order], drawn_order
-    drawn = draw_distinct(pools["negatives"], order, groups.negatives - groups.random, generator)  # (groups, negatives)
+        drawn_positives = generator.permutation(len(lists.values))
+        order = np.repeat(np.arange(len(pools)), np.diff(lists.offsets.to_numpy()))[drawn_positives]
+    drawn = draw_distinct(pools["negatives"], order, negatives - random, generator)  # (groups, negatives)
     doc_ids = pa.chunked_array([pools["positives"].values, pools["negatives"].values])
     # Each row has the positive, then the negatives; -1 means none.
-    both = np.column_stack([positives, np.where(drawn < 0, -1, drawn + len(pools["positives"].values))])
-    if groups.random:
-        both = np.column_stack([both, positives_of_others(pools, doc_ids, order, both, groups.random)])
+    both = np.column_stack([drawn_positives, np.where(drawn < 0, -1, drawn + len(pools["positives"].values))])
+    if random:
+        both = np.column_stack([both, positives_of_others(pools, doc_ids, order, both, random)])
     rows, columns = np.nonzero(both >= 0)
     table = [
         np.full(len(rows), epoch, np.int32),
@@ -111,10 +107,10 @@ def stage(options: Options) -> None:
     """Sample pairs and write them."""
     if options.random > options.negatives:
         raise input_error("--random", options.random, f"at most the {options.negatives} negatives", "lower it")
-    groups = read_options(Groups, options)
 
     def sample(pools: pa.RecordBatch, epoch: int, counts: dict[str, int]) -> pa.Table:
-        table = sample_epoch(pools, groups, options.seed, epoch)
+        how = options.negatives, options.random, options.positives
+        table = sample_epoch(pools, options.seed, epoch, *how)
         starts = np.flatnonzero(table["relevance"].to_numpy() > 0)
         short = int((np.diff(np.append(starts, len(table))) <= options.negatives).sum())
         counts[FEWER] = counts.get(FEWER, 0) + short

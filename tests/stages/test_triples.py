@@ -123,10 +123,10 @@ def test_every_query_has_one_positive_and_its_negatives_per_epoch(world, sample,
 
 def test_a_group_may_have_fewer_negatives_or_none():
     pools = pools_of(Pool("q", ["a"], ["x", "y"], [1, 2]), Pool("r", ["a"], list("uvwxyz"), [1, 2, 3, 4, 5, 6]))
-    rows = pairs.sample_epoch(pools, pairs.Groups(4), seed=1, epoch=0).to_pylist()
+    rows = pairs.sample_epoch(pools, 1, 0, 4).to_pylist()
     assert sorted(row["doc_id"] for row in rows if row["query_id"] == "q") == ["a", "x", "y"]
     assert len({row["doc_id"] for row in rows if row["query_id"] == "r"}) == 5
-    table = pairs.sample_epoch(pools_of(Pool("q", ["a"], ["x"], [1])), pairs.Groups(0), seed=1, epoch=0)
+    table = pairs.sample_epoch(pools_of(Pool("q", ["a"], ["x"], [1])), 1, 0, 0)
     assert table.to_pylist() == [{"epoch": 0, "query_id": "q", "doc_id": "a", "relevance": 1}]
 
 
@@ -144,7 +144,7 @@ def test_random_negatives_are_positives_of_the_queries_that_follow(positives):
     ranked = [Pool(q, [f"{q}-a", f"shared{i // 2}"], [f"{q}-x", f"{q}-y"], [1, 2]) for i, q in enumerate(names)]
     pools = pools_of(*ranked)
     judged = dict(zip(names, pools["positives"].to_pylist(), strict=True))
-    groups = groups_of(pairs.sample_epoch(pools, pairs.Groups(5, 4, positives), seed=1, epoch=0).to_pylist())
+    groups = groups_of(pairs.sample_epoch(pools, 1, 0, 5, 4, positives).to_pylist())
     started = Counter((query_id, doc_ids[0]) for query_id, doc_ids in groups)
     if positives == "all":
         assert started == {(query_id, doc_id): 1 for query_id in names for doc_id in judged[query_id]}
