@@ -9,11 +9,10 @@ import json
 import logging
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cache
 from operator import methodcaller
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch import Tensor
 
@@ -26,11 +25,9 @@ NAME = "checkpoint.safetensors"
 KEY = "checkpoint"
 
 
-@dataclass(frozen=True)
-class Checkpoint:
-    """A training after update `step`; `state` is JSON, with arrays that are read back as lists."""
+class Checkpoint(NamedTuple):
+    """Tensors of a training by name, and the rest as JSON, in which arrays are read back as lists."""
 
-    step: int
     tensors: dict[str, Tensor]
     state: dict[str, Any]
 
@@ -59,7 +56,7 @@ class Checkpoints:
                     return None
                 # Copies, because tensors that map the file would keep its disk space in use after it is replaced.
                 tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118 - no mapping
-                return Checkpoint(state.pop("step"), tensors, state)
+                return Checkpoint(tensors, state)
         except (SafetensorError, OSError, ValueError, LookupError) as error:
             log.warning("%s is not a complete checkpoint (%s): it starts from the beginning", self.path, error)
             return None
@@ -73,7 +70,7 @@ class Checkpoints:
 
         # Copies, because tied weights share memory, which the library refuses.
         tensors = {name: tensor.detach().cpu().clone().contiguous() for name, tensor in checkpoint.tensors.items()}
-        state = {"step": checkpoint.step, "identity": self._identity(), **checkpoint.state}
+        state = {"identity": self._identity(), **checkpoint.state}
         with atomic_file(self.path) as temporary:
             save_file(tensors, temporary, {KEY: json.dumps(state, default=methodcaller("tolist"))})
 

@@ -116,11 +116,11 @@ class TrainingState:
         tensors = _with_prefix(MODEL, self.model.state_dict()) | _with_prefix(BEST, self.best)
         for index, moments in self.optimizer.state_dict()["state"].items():
             tensors |= _with_prefix(f"{OPTIMIZER}.{index}", moments)
-        return Checkpoint(self.progress.step, tensors, state)
+        return Checkpoint(tensors, state)
 
     def restore(self, checkpoint: Checkpoint) -> None:
         """Restore what `capture` returned; all processes must call this together."""
-        tensors, state = checkpoint.tensors, checkpoint.state
+        tensors, state = checkpoint
         self.best = _part(BEST, tensors) if self.accelerator.is_main_process else {}
         self.progress = Progress(**state["progress"])
         self.progress.curve = [CurvePoint(*point) for point in state["progress"]["curve"]]
@@ -195,7 +195,8 @@ class PreemptionHandler:
             return
         if checkpoint := self._checkpoints.newest():
             self._state.restore(checkpoint)
-            log.info("resumed at update %d of %d from %s", checkpoint.step, self._updates, self._checkpoints.path)
+            step, path = self._state.progress.step, self._checkpoints.path
+            log.info("resumed at update %d of %d from %s", step, self._updates, path)
         self._last = time.monotonic()
         try:
             with self._requests:

@@ -236,7 +236,7 @@ def fail_at(*steps):
     write = Checkpoints.write
 
     def full(checkpoints, checkpoint):
-        if checkpoint.step in steps:
+        if checkpoint.state["progress"]["step"] in steps:
             raise OSError(28, "No space left on device")
         return write(checkpoints, checkpoint)
 
