@@ -135,12 +135,10 @@ class TrainingState:
         self.mark()
 
     def _restore_optimizer(self, moments: dict[str, Tensor]) -> None:
-        indices = {name.split(".")[0] for name in moments}
-        groups, rates = self.optimizer.state_dict()["param_groups"], self.schedule.get_last_lr()
-        state = {
-            "state": {int(index): _part(index, moments) for index in indices},
-            "param_groups": [{**group, "lr": rate} for group, rate in zip(groups, rates, strict=True)],
-        }
+        state = self.optimizer.state_dict()
+        state["state"] = {int(index): _part(index, moments) for index in {name.split(".")[0] for name in moments}}
+        for group, rate in zip(state["param_groups"], self.schedule.get_last_lr(), strict=True):
+            group["lr"] = rate
         self.optimizer.load_state_dict(state)
 
 

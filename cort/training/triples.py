@@ -80,16 +80,15 @@ def read_margins(path: str, triples: Rows, queries: Tokens, passages: Tokens) ->
 
     :raises InputError: a pair without a score.
     """
-    table, columns = tables.read_table(path, tables.SCORES), list[npt.NDArray[np.float64]]()
-    known = KnownPairs(table, path, queries, passages)
-    for rows in triples[1:]:
-        places = known.find(triples[0], rows)
-        if (missing := np.flatnonzero(places < 0)).size:
-            query_id, doc_id = queries.ids[triples[0, missing[0]]].as_py(), passages.ids[rows[missing[0]]].as_py()
-            found = f"no score of document {shorten(doc_id)} for query {shorten(query_id)}"
-            raise input_error(path, found, "one for each pair of the triples", "score the triples again")
-        columns.append(table["score"].to_numpy()[places].astype(np.float64))
-    return columns[0] - columns[1]
+    table = tables.read_table(path, tables.SCORES)
+    places = KnownPairs(table, path, queries, passages).find(triples[0], triples[1:])  # (2, triples)
+    for kind, row in np.argwhere(places < 0)[:1]:
+        query_id, doc_id = queries.ids[triples[0, row]].as_py(), passages.ids[triples[1 + kind, row]].as_py()
+        found = f"no score of document {shorten(doc_id)} for query {shorten(query_id)}"
+        raise input_error(path, found, "one for each pair of the triples", "score the triples again")
+    positives, negatives = table["score"].to_numpy()[places].astype(np.float64)
+    margins: npt.NDArray[np.float64] = positives - negatives
+    return margins
 
 
 class EqualTexts:
