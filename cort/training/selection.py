@@ -20,8 +20,7 @@ from cort.evaluation.measures import Qrels, evaluate_run, means, qrels_by_query
 from cort.evaluation.names import parse_measures
 from cort.formats import tables
 from cort.formats.ids import positions
-from cort.formats.records import offsets_of
-from cort.formats.runs import Run, read_run
+from cort.formats.runs import Run, read_run, top
 from cort.formats.shards import Tokens
 from cort.runtime.errors import input_error
 from cort.training.losses import Similarity
@@ -77,16 +76,11 @@ def read_candidates(options: TrainingOptions) -> Candidates | None:
     if not relevant.num_rows:
         raise input_error(qrels, "no relevant passage", "at least one", "lower relevance_level or name other qrels")
     run = read_run(source)
-    query_ids = pa.array(run.query_ids, pa.string())
-    judged = positions(query_ids, pc.unique(relevant["query_id"])) >= 0
-    if not judged.any():
+    judged = np.flatnonzero(positions(pa.array(run.query_ids, pa.string()), pc.unique(relevant["query_id"])) >= 0)
+    if not judged.size:
         raise input_error(source, "no query of the validation qrels", "their results", "name the run of the same split")
-    queries = run.query_numbers()
-    kept = np.flatnonzero((run.ranks() <= options.pool_depth) & judged[queries])
-    sizes = np.bincount(queries[kept], minlength=len(run))[judged]
-    doc_ids = run.doc_ids.take(pa.array(kept))
-    top = Run(query_ids.filter(judged).to_pylist(), offsets_of(sizes), doc_ids, run.scores[kept])
-    return Candidates(top, source, qrels_by_query(relevant, qrels), options.best_model_metric, relevance_level)
+    first = top(run, options.pool_depth).select([run.query_ids[place] for place in judged], judged)
+    return Candidates(first, source, qrels_by_query(relevant, qrels), options.best_model_metric, relevance_level)
 
 
 @dataclass(frozen=True)
