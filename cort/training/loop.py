@@ -53,15 +53,6 @@ NOT_DETERMINISTIC = "does not have a deterministic implementation"
 POINTS_OF_CURVE = 200
 # In a model card.
 FIXED = "Fix wrongly decoded texts first, as in training: `ftfy.fix_encoding(text)`."
-#: names of the curve's columns in TensorBoard
-TAGS = {
-    "loss": "loss/training",
-    "validation_loss": "loss/validation",
-    "validation_measure": "validation/measure",
-    "learning_rate": "progress/learning_rate",
-    "epoch": "progress/epoch",
-    "examples_per_second": "progress/examples_per_second",
-}
 
 
 @dataclass(frozen=True)
@@ -95,8 +86,7 @@ def train(options: Options, make_task: Callable[[Options], Task]) -> None:
     task = make_task(options)
     checkpoints: Checkpoints | None = None
     if options.checkpoints is not None:
-        identify = partial(_identity, options, task.examples)
-        checkpoints = Checkpoints(options.checkpoints, identify, options.checkpoint_every)
+        checkpoints = Checkpoints(options.checkpoints, partial(_identity, options), options.checkpoint_every)
     precision: Any = settle(options.precision, device_of_training(), options.checkpoints)
     settings = replace(read_options(TrainingSettings, options), precision=precision)
     curve, selection = fit(task, settings, checkpoints, options.events)
@@ -120,11 +110,10 @@ def make_deterministic(seed: int, threads: int) -> None:
     deterministic.fill_uninitialized_memory = False
 
 
-def _identity(options: TrainingOptions, examples: int) -> str:
+def _identity(options: TrainingOptions) -> str:
     """Identify a training by everything that affects its result; paths and the number of processes may change."""
-    decisive = options.decisive() | {"examples": examples}
-    start = vars(options).get("start")
-    if start:
+    decisive = options.decisive()
+    if start := vars(options).get("start"):
         decisive["start"] = model_fingerprint(start)
     inputs = [vars(options)[name] for name in options.files()]
     return identity(stage_name(options), decisive, inputs, options.base_model)
@@ -305,9 +294,9 @@ class _Loop:
         seen = min(step * self.per_update, self.task.examples)
         point = self.state.close_row(seen / self.task.examples_per_epoch, validation)
         if self.events:
-            for name, tag in TAGS.items():
-                if (value := getattr(point, name)) is not None:
-                    self.events.add_scalar(tag, value, step)
+            for name, value in point._asdict().items():
+                if name != "step" and value is not None:
+                    self.events.add_scalar(name, value, step)
             self.events.flush()
 
     def _validate(self, step: int) -> Validation:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from cort.formats import tables
-from cort.models.batching import Lengths, sent
+from cort.models.batching import Lengths, consecutive, sent
 from cort.models.cross_encoder import Pairs
 from cort.models.rerankers import new_reranker
 from cort.models.settings import PairSettings
@@ -73,8 +73,8 @@ class PairTexts:
 
     def _rows(self, examples: Rows) -> tuple[Rows, Rows]:
         """Return the rows of the examples' pairs, and the number of pairs of each example."""
-        first, sizes = self.starts[examples], np.diff(self.starts)[examples]
-        return np.repeat(first - (np.cumsum(sizes) - sizes), sizes) + np.arange(sizes.sum()), sizes
+        sizes = np.diff(self.starts)[examples]
+        return consecutive(self.starts[examples], sizes), sizes
 
 
 def read_pairs(path: str, pairs: Pairs, options: RerankerTraining) -> PairTexts:

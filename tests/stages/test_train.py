@@ -336,11 +336,10 @@ def test_the_curve_can_be_watched_in_tensorboard(trained, tmp_path):
             stream.read(4)
             for value in event.summary.value:
                 shown.setdefault(value.tag, {})[event.step] = value.simple_value
-    progress = {f"progress/{name}" for name in ("learning_rate", "epoch", "examples_per_second")}
-    assert set(shown) == {"loss/training", "loss/validation", *progress}
-    for tag, column in (("loss/training", "loss"), ("loss/validation", "validation_loss")):
+    assert set(shown) == {"loss", "validation_loss", "learning_rate", "epoch", "examples_per_second"}
+    for column in ("loss", "validation_loss"):
         expected = {int(row["step"]): row[column] for row in curve if row[column] is not None}
-        assert shown[tag] == pytest.approx(expected, rel=1e-6)
+        assert shown[column] == pytest.approx(expected, rel=1e-6)
 
 
 NONE = "found none, expected a file with"
