@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -26,25 +27,25 @@ TEXTS_AT_ONCE, TRIPLES_REPORTED = 4_096, 10_000
 
 
 @dataclass(frozen=True)
-class Vectors:
-    """Vectors (rows, e) of some rows of a token cache, in ascending order."""
+class ByRow:
+    """Values (rows, ...) of some rows of a token cache, which are in ascending order."""
 
     rows: Rows
-    values: npt.NDArray[np.float32]
+    values: npt.NDArray[Any]
 
-    def of(self, rows: Rows) -> npt.NDArray[np.float32]:
-        """Look up vectors; (..., e) for rows of any shape."""
-        vectors: npt.NDArray[np.float32] = self.values[np.searchsorted(self.rows, rows)]
-        return vectors
+    def of(self, rows: Rows) -> npt.NDArray[Any]:
+        """Look up values; (..., ...) for rows of any shape."""
+        values: npt.NDArray[Any] = self.values[np.searchsorted(self.rows, rows)]
+        return values
 
 
 @dataclass(frozen=True)
 class Guide:
-    """Vectors of all texts of some triples before training, and the relative margin below the positive's score."""
+    """ByRow of all texts of some triples before training, and the relative margin below the positive's score."""
 
     margin: float
-    queries: Vectors
-    passages: Vectors
+    queries: ByRow
+    passages: ByRow
 
     def too_near(self, triples: Rows) -> npt.NDArray[np.bool_]:
         """Find passages that score above ``(1 - margin)`` times the positive's score, if that is not negative.
@@ -60,7 +61,7 @@ class Guide:
         return near
 
 
-def encode_start(encoder: Encoder, texts: Texts, rows: Rows, kind: str) -> Vectors:
+def encode_start(encoder: Encoder, texts: Texts, rows: Rows, kind: str) -> ByRow:
     """Encode rows with the encoder before training, on a GPU if there is one; `kind` names them in the log."""
     rows, device = np.unique(rows), device_of_training()
     encoder.eval().to(device)
@@ -68,7 +69,7 @@ def encode_start(encoder: Encoder, texts: Texts, rows: Rows, kind: str) -> Vecto
     with Counter(len(rows), f"{kind} encoded before training") as counter, counted(encoder, counter):
         vectors = [texts.vectors(encoder, part, device) for part in parts]
     encoder.train().cpu()
-    return Vectors(rows, np.concatenate(vectors))
+    return ByRow(rows, np.concatenate(vectors))
 
 
 def report_left_out(guide: Guide, triples: Rows) -> None:

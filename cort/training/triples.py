@@ -26,7 +26,7 @@ from cort.runtime.errors import input_error, shorten
 from cort.runtime.options import options_class, read_options
 from cort.runtime.progress import Counter
 from cort.settings.models import Sparsity
-from cort.training.guide import Guide, encode_start, report_left_out
+from cort.training.guide import ByRow, Guide, encode_start, report_left_out
 from cort.training.loop import Task, save_trained
 from cort.training.losses import ENCODER_OBJECTIVES, SIMILARITIES, Batch
 from cort.training.microbatches import Forward, MicroBatch, Room, Rows, join_consecutive, open_caches
@@ -91,22 +91,14 @@ def read_margins(path: str, triples: Rows, queries: Tokens, passages: Tokens) ->
     return margins
 
 
-class EqualTexts:
-    """Which passages a model reads as the same text, although their ids differ."""
-
-    def __init__(self, texts: Texts, rows: Rows) -> None:
-        self._rows = np.unique(rows)
-        counts = np.minimum(texts.tokens.lengths[self._rows], texts.max_length - texts.template.extra)
-        ids = texts.tokens.beginnings(self._rows, counts)
-        buffers = [None, pa.py_buffer(ids.itemsize * offsets_of(counts)), pa.py_buffer(ids)]
-        read = pa.Array.from_buffers(pa.large_binary(), len(counts), buffers)
-        self._numbers = read.dictionary_encode().indices.to_numpy()
-
-    def among(self, rows: Rows) -> npt.NDArray[np.bool_]:
-        """Compare passages (..., n) with one another, (..., n, n)."""
-        numbers = self._numbers[np.searchsorted(self._rows, rows)]
-        same: npt.NDArray[np.bool_] = numbers[..., :, None] == numbers[..., None, :]
-        return same
+def numbered(texts: Texts, rows: Rows) -> ByRow:
+    """Give passages that a model reads as the same text, although their ids differ, the same number."""
+    rows = np.unique(rows)
+    counts = np.minimum(texts.tokens.lengths[rows], texts.max_length - texts.template.extra)
+    ids = texts.tokens.beginnings(rows, counts)
+    buffers = [None, pa.py_buffer(ids.itemsize * offsets_of(counts)), pa.py_buffer(ids)]
+    read = pa.Array.from_buffers(pa.large_binary(), len(counts), buffers)
+    return ByRow(rows, read.dictionary_encode().indices.to_numpy())
 
 
 def flops(vectors: Tensor) -> Tensor:
@@ -139,7 +131,7 @@ class TripleTexts:
     objective: Callable[[Batch], Tensor]
     judgements: KnownPairs | None = None
     margins: npt.NDArray[np.float64] | None = None
-    equal: EqualTexts | None = None
+    texts: ByRow | None = None
     guide: Guide | None = None
     regularizer: Regularizer | None = None
 
@@ -184,8 +176,9 @@ class TripleTexts:
         relevant = others = rows[1][..., :, None] == passages
         if self.judgements:
             relevant = others = relevant | (self.judgements.find(rows[0][..., :, None], passages) >= 0)
-        if self.equal:
-            others = (others.astype(np.float32) @ self.equal.among(passages[..., 0, :])) > 0
+        if self.texts:
+            texts = self.texts.of(passages)  # (mini-batches, 1, 2n)
+            others = (others.astype(np.float32) @ (texts == texts.swapaxes(-1, -2))) > 0
         if self.guide:
             others = others | self.guide.too_near(rows)
         return relevant, others & ~np.eye(*others.shape[-2:], dtype=np.bool_)
@@ -243,7 +236,7 @@ def make_task(options: EncoderTraining) -> Task:
             objective,
             read_judgements(qrels, options.relevance_level, queries, cache) if qrels else None,
             read_margins(scores, rows, queries, cache) if scores else None,
-            EqualTexts(passages, rows[1:]) if ENCODER_OBJECTIVES[options.loss].guided else None,
+            numbered(passages, rows[1:]) if ENCODER_OBJECTIVES[options.loss].guided else None,
         )
 
     training = read(caches[0], options.triples, options.qrels, options.teacher_scores)

@@ -6,8 +6,8 @@ import pytest
 from cort.formats.shards import Tokens
 from cort.models.batching import FramedTexts
 from cort.models.tokenizer import Template
-from cort.training.guide import Guide, Vectors, report_left_out
-from cort.training.triples import EqualTexts, TripleTexts
+from cort.training.guide import ByRow, Guide, report_left_out
+from cort.training.triples import TripleTexts, numbered
 
 
 def unit(*degrees):
@@ -18,8 +18,8 @@ def unit(*degrees):
 @pytest.fixture
 def guide():
     """Queries 3 and 5 at 0 and 90 degrees; passages 10 to 13 at 30, 60, 20 and 31 degrees."""
-    passages = Vectors(np.array([10, 11, 12, 13]), unit(30, 60, 20, 31))
-    return Guide(0.05, Vectors(np.array([3, 5]), unit(0, 90)), passages)
+    passages = ByRow(np.array([10, 11, 12, 13]), unit(30, 60, 20, 31))
+    return Guide(0.05, ByRow(np.array([3, 5]), unit(0, 90)), passages)
 
 
 TRIPLES = np.array([[[3, 5]], [[10, 11]], [[12, 13]]])
@@ -37,7 +37,7 @@ def test_what_has_the_text_of_a_relevant_passage_is_left_out():
     tokens = Tokens.of_texts([np.array(text, np.int32) for text in ([7, 8], [5, 6, 1], [9], [7, 8], [5, 6, 2])])
     passages = FramedTexts(tokens, Template((1,), (2,), (2,), 1, 0), 4)
     triples = np.array([[[0, 1]], [[0, 1]], [[4, 3]]])
-    texts = TripleTexts(triples, None, passages, None, equal=EqualTexts(passages, triples[1:]))
+    texts = TripleTexts(triples, None, passages, None, texts=numbered(passages, triples[1:]))
     _, others = texts.relevance(triples)
     assert others.tolist() == [[[False, False, False, True], [False, False, True, False]]]
 
@@ -47,7 +47,7 @@ def test_any_margin_says_what_a_loop_over_pairs_says(margin):
     generator = np.random.default_rng(1)
     queries, passages = (generator.normal(size=(count, 3)).astype(np.float32) for count in (6, 9))
     triples = generator.integers(0, [[[6]], [[9]], [[9]]], size=(3, 2, 4))
-    found = Guide(margin, Vectors(np.arange(6), queries), Vectors(np.arange(9), passages)).too_near(triples)
+    found = Guide(margin, ByRow(np.arange(6), queries), ByRow(np.arange(9), passages)).too_near(triples)
     for batch, query, column in np.ndindex(2, 4, 8):
         shown = np.concatenate(triples[1:], axis=-1)[batch]
         if column != query:
