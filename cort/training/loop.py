@@ -36,6 +36,7 @@ from cort.training.microbatches import (
     Rows,
     halve_transformers,
     make_accelerator,
+    tokens_kept,
 )
 from cort.training.outcome import CurvePoint, Selection, report_gain, write_curve
 from cort.training.parallel import stage_name
@@ -161,6 +162,8 @@ class _Loop:
         self.updates = math.ceil(examples / self.per_update)
         self.settings = settings = settings.of(self.updates, task.examples_per_epoch / self.per_update)
         self.accelerator = make_accelerator(settings.precision)
+        kept = tokens_kept(settings, task.model, self.accelerator.device)
+        self.settings = settings = replace(settings, tokens_at_once=kept)
         halve_transformers(task.model, settings.precision, self.accelerator.device)
         groups = parameter_groups(task.model, settings)
         # On a GPU, one kernel updates all weights.

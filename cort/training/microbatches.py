@@ -34,6 +34,8 @@ Rows: TypeAlias = npt.NDArray[np.int64]
 #: mini-batches that are encoded together: positions of their examples, (mini-batches, examples of each)
 MicroBatch: TypeAlias = Rows
 
+# Tokens whose activations are kept by default where memory does not decide.
+KEPT = 8_192
 # Padded tokens that are computed at once, if activations of so many are kept.
 AT_ONCE = {"cpu": 1_024, "cuda": 16_384}
 # The other processes wait while the first one validates or writes. If it dies, the launcher ends them.
@@ -105,14 +107,30 @@ class Room(NamedTuple):
         return sum(int(each.sum()) if self.packed else padded_tokens(each, self.at_once) for each in passes)
 
 
+def tokens_kept(settings: TrainingSettings, model: nn.Module, device: torch.device) -> int:
+    """Return for how many tokens to keep activations: as set, or what half of a GPU's memory holds beside the weights.
+
+    Activations take 80 bytes per token, layer and hidden unit in fp32, half of it in 16 bits; weights, gradients and
+    AdamW's moments take 16 bytes per parameter. More is not faster on CPUs.
+    """
+    config = getattr(getattr(model, "transformer", None), "config", None)
+    if settings.tokens_at_once or device.type == "cpu" or config is None:
+        return settings.tokens_at_once or KEPT
+    weights = 16 * sum(parameter.numel() for parameter in model.parameters())
+    size = 20 * PRECISIONS[settings.precision].itemsize * config.num_hidden_layers * config.hidden_size
+    left: int = torch.cuda.get_device_properties(device).total_memory // 2 - weights
+    return max(left // int(size), AT_ONCE["cpu"])
+
+
 def room_of(settings: TrainingSettings, device: torch.device, processes: int, packed: bool = False) -> Room:
     """Divide what is kept into sub-batches of similar length: larger ones would be faster, but for the padding.
 
     On a CPU, with SQuAD's triples, 96 per update, 1.10 tokens are computed per real token; with four times the budget
     1.26, and with one mini-batch at a time 1.60.
     """
-    limit = inf if settings.gradient_checkpointing else settings.tokens_at_once * processes
-    return Room(limit, min(settings.tokens_at_once, AT_ONCE[device.type]), packed)
+    kept = settings.tokens_at_once or KEPT
+    limit = inf if settings.gradient_checkpointing else kept * processes
+    return Room(limit, min(kept, AT_ONCE[device.type]), packed)
 
 
 def join_consecutive(examples: Rows, size: int, tokens: Callable[[Rows], int], limit: float) -> list[MicroBatch]:

@@ -4,12 +4,15 @@ import itertools
 import math
 from dataclasses import replace
 from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
 import pytest
 import torch
 from accelerate.state import AcceleratorState
+from torch import nn
+from transformers import BertConfig
 
 from cort.formats import tables
 from cort.formats.shards import Tokens
@@ -24,6 +27,7 @@ from cort.training.microbatches import (
     join_consecutive,
     make_accelerator,
     room_of,
+    tokens_kept,
 )
 from cort.training.pairs import PairTexts
 from cort.training.selection import Validation
@@ -65,6 +69,19 @@ def test_activations_that_are_computed_again_have_no_limit():
     assert room_of(replace(settings, gradient_checkpointing=True), device, 3) == (math.inf, 100, False)
     # More at once would be more padding.
     assert room_of(replace(settings, tokens_at_once=10**6), device, 1) == (10**6, 1_024, False)
+
+
+def test_activations_are_kept_for_what_half_of_a_gpus_memory_holds(monkeypatch):
+    settings, config = replace(SETTINGS, precision="bf16"), BertConfig(num_hidden_layers=2, hidden_size=64)
+    model = SimpleNamespace(transformer=SimpleNamespace(config=config), parameters=lambda: [torch.zeros(1_000)])
+    gpu, memory = torch.device("cuda"), SimpleNamespace(total_memory=64_000_000)
+    monkeypatch.setattr("torch.cuda.get_device_properties", lambda device: memory)
+    assert tokens_kept(settings, model, gpu) == (32_000_000 - 16_000) // (40 * 2 * 64)
+    assert tokens_kept(replace(settings, precision="fp32"), model, gpu) == (32_000_000 - 16_000) // (80 * 2 * 64)
+    assert tokens_kept(replace(settings, tokens_at_once=7), model, gpu) == 7
+    assert tokens_kept(settings, model, torch.device("cpu")) == tokens_kept(settings, nn.Linear(2, 2), gpu) == 8_192
+    memory.total_memory = 10_000
+    assert tokens_kept(settings, model, gpu) == 1_024
 
 
 class Exact:
