@@ -31,12 +31,12 @@ from cort.models.sparse_encoder import load_sparse_encoder
 from cort.models.tokenizer import fingerprint
 from cort.online.light import Model, TokenIds, Tokenizer, model_of, with_vectors
 from cort.retrieval.exact import StoredVectors
-from cort.retrieval.graph_search import Graph, GraphSearch, open_index
+from cort.retrieval.graph_search import Graph, open_index
 from cort.retrieval.impacts import MOST_TERMS, as_text, quantised
 from cort.retrieval.ivfpq import IvfPqSearch, open_ivfpq
 from cort.retrieval.lucene import BY_IMPACTS, LuceneProcess
 from cort.retrieval.max_similarity import QueryVectors, TokenIndex
-from cort.retrieval.rankings import Index, rank
+from cort.retrieval.rankings import Index, IndexSearch, rank
 from cort.retrieval.reduction import open_exact
 from cort.retrieval.token_queries import TokenQueries
 from cort.runtime.errors import input_error
@@ -231,7 +231,7 @@ class Opening:
         """Open an encoder and a graph."""
         opened, graph = self._encoder(encoder), self._graph(kind, folder)
         _check_graph(graph, folder, opened)
-        return Retriever(opened, VectorSearch(GraphSearch(graph, width_for(opened.fingerprint))))
+        return Retriever(opened, VectorSearch(IndexSearch(graph, width_for(opened.fingerprint))))
 
     def tokens(self, token_encoder: str) -> Retriever:
         """Open a late-interaction model and the token vectors of all passages."""

@@ -6,14 +6,10 @@ An index is a folder with the library's files, ids.arrow (the id of each vector,
 how it was built and the size of each file.
 """
 
-import multiprocessing
-from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -21,8 +17,8 @@ import pyarrow as pa
 
 from cort.formats.artifacts import read_artifact
 from cort.formats.shards import Shard, open_shards
-from cort.formats.tables import open_arrow, refuse_damage
-from cort.retrieval.indexes import FIX, IDS_FILE, INDEXES, META_FILE, check_files
+from cort.formats.tables import open_arrow
+from cort.retrieval.indexes import FIX, IDS_FILE, INDEXES, META_FILE
 from cort.retrieval.rankings import DocIds, Results, Rows, Vectors
 from cort.retrieval.vectors import PassageVectors
 from cort.runtime.errors import input_error
@@ -33,7 +29,10 @@ MEASURED_AT_ONCE = 65_536
 IDS = pa.schema({"id": "string"})
 # The distance of HNSW: 1 - inner product.
 HNSW_SPACE = "ip"
-QUERIES_PER_BLOCK = 64
+
+#: finds for a vector, with a width, in one thread, at most `depth` passages, fewer if no more are reached: their rows
+#: and scores
+Nearest: TypeAlias = Callable[[Vectors, float, int], tuple[npt.ArrayLike, npt.NDArray[np.float64]]]
 
 
 @dataclass(frozen=True)
@@ -47,21 +46,12 @@ class Meta:
 
 
 @dataclass(frozen=True)
-class Graph(ABC):
-    """An open index: the library's own index, the id of each row, and meta.json."""
+class Graph:
+    """An open index: the library's search, the id of each row, and meta.json."""
 
-    index: Any
+    nearest: Nearest
     doc_ids: DocIds
     meta: Meta
-
-    @staticmethod
-    @abstractmethod
-    def load(folder: Path, dimension: int) -> tuple[Any, int]:
-        """Open the library's own index; return it and its number of vectors."""
-
-    @abstractmethod
-    def nearest(self, query: Vectors, width: float, depth: int) -> tuple[npt.ArrayLike, npt.NDArray[np.float64]]:
-        """Search for a query in one thread; return at most `depth` rows, fewer if no more are reached, and scores."""
 
     def ids(self, rows: Rows) -> list[str]:
         """Look up doc_ids by row."""
@@ -76,47 +66,37 @@ class Graph(ABC):
         return self.doc_ids.best(scores, np.array(rows, np.int64), depth)
 
 
-class Onng(Graph):
-    """The width of a search is epsilon."""
+def _open_onng(folder: Path, meta: Meta) -> Nearest:
+    import ngtpy
 
-    @staticmethod
-    def load(folder: Path, dimension: int) -> tuple[Any, int]:
-        """Open NGT's index."""
-        import ngtpy
+    index = ngtpy.Index(str(folder), read_only=True, log_disabled=True)
 
-        index = ngtpy.Index(str(folder), read_only=True, log_disabled=True)
-        return index, index.get_num_of_objects()
-
-    def nearest(self, query: Vectors, width: float, depth: int) -> tuple[npt.ArrayLike, npt.NDArray[np.float64]]:
+    def nearest(query: Vectors, width: float, depth: int) -> tuple[npt.ArrayLike, npt.NDArray[np.float64]]:
         """Follow edges to passages within (1 + width) times the distance of the last result so far.
 
         Scores are computed from the index's distances (1 - d^2 / 2 for unit vectors).
         """
-        pairs = self.index.search(query, size=depth, epsilon=width)
+        pairs = index.search(query, size=depth, epsilon=width)
         rows, distances = zip(*pairs, strict=True) if pairs else ((), ())
         return rows, 1.0 - np.array(distances, dtype=np.float64) ** 2 / 2
 
+    return nearest
 
-class Hnsw(Graph):
-    """The width of a search is ef, the number of results it keeps."""
 
-    @staticmethod
-    def load(folder: Path, dimension: int) -> tuple[Any, int]:
-        """Open hnswlib's index."""
-        index = library().Index(space=HNSW_SPACE, dim=dimension)
-        index.load_index(str(folder / INDEXES["hnsw"].files[0]))
-        return index, index.get_current_count()
+def _open_hnsw(folder: Path, meta: Meta) -> Nearest:
+    index = library().Index(space=HNSW_SPACE, dim=meta.dimension)
+    index.load_index(str(folder / INDEXES["hnsw"].files[0]))
 
-    def nearest(self, query: Vectors, width: float, depth: int) -> tuple[npt.ArrayLike, npt.NDArray[np.float64]]:
+    def nearest(query: Vectors, width: float, depth: int) -> tuple[npt.ArrayLike, npt.NDArray[np.float64]]:
         """Keep the best `width` passages found so far, and stop when none of them has a better neighbour."""
-        self.index.set_ef(int(width))
+        index.set_ef(int(width))
         results = np.zeros((1, 0), np.int64), np.zeros((1, 0), np.float32)
-        least, most = 0, min(depth, self.meta.count)
+        least, most = 0, min(depth, meta.count)
         k = most
         # hnswlib fails if it reaches fewer than k passages: bisect for the most that it can reach.
         while least < most:
             try:
-                results = self.index.knn_query(query, k=k, num_threads=1)
+                results = index.knn_query(query, k=k, num_threads=1)
                 least = k
             except RuntimeError:
                 most = k - 1
@@ -124,64 +104,28 @@ class Hnsw(Graph):
         (rows,), (distances,) = results
         return rows, 1.0 - distances.astype(np.float64)
 
+    return nearest
 
-KINDS: Mapping[str, type[Graph]] = {"onng": Onng, "hnsw": Hnsw}
+
+KINDS: Mapping[str, Callable[[Path, Meta], Nearest]] = {"onng": _open_onng, "hnsw": _open_hnsw}
 
 
 def open_index(kind: str, folder: str | Path) -> Graph:
     """Open an index for searching.
 
-    :raises InputError: if a file is missing or damaged, or the library is not installed.
+    :raises InputError: if it is of another kind or damaged, or the library is not installed.
     """
     folder = Path(folder)
     meta = read_artifact(folder / META_FILE, Meta)
-    check_files(folder, kind, meta.bytes)
+    if meta.bytes.keys() != {*INDEXES[kind].files}:
+        found, expected = f"an index of the files {', '.join(meta.bytes)}", f"those of `{kind}`"
+        raise input_error(folder / META_FILE, found, expected, "name another kind or index")
     try:
-        index, vectors = KINDS[kind].load(folder, meta.dimension)
+        nearest = KINDS[kind](folder, meta)
     except (RuntimeError, TypeError, MemoryError) as error:
         found = f"an index that cannot be read ({error})"
         raise input_error(folder / INDEXES[kind].files[0], found, "a complete index", FIX) from error
-    path = folder / IDS_FILE
-    with refuse_damage(path, "list of ids", FIX):
-        table = open_arrow(path, "list of ids", FIX)
-        if table.schema != IDS:
-            raise pa.ArrowInvalid(f"columns {', '.join(table.schema.names)}")
-        doc_ids = DocIds(table["id"])
-    if not len(doc_ids) == vectors == meta.count:
-        raise input_error(folder, f"{len(doc_ids)} ids and {vectors} vectors", f"{meta.count} of each", FIX)
-    return KINDS[kind](index, doc_ids, meta)
-
-
-@dataclass(frozen=True)
-class GraphSearch:
-    """A graph with the width of its searches, used like exact search; results do not depend on `threads`."""
-
-    graph: Graph
-    width: float
-    threads: int = 1
-
-    def ids(self, rows: Rows) -> list[str]:
-        """Look up doc_ids by row."""
-        return self.graph.ids(rows)
-
-    def search(self, queries: Vectors, depth: int) -> list[Results]:
-        """Rank passages for queries of shape (queries, dimension), several blocks of queries at a time."""
-        blocks = [queries[start : start + QUERIES_PER_BLOCK] for start in range(0, len(queries), QUERIES_PER_BLOCK)]
-        work = partial(_search, width=self.width, depth=depth)
-        if min(self.threads, len(blocks)) < 2:
-            return work(queries, graph=self.graph)
-        # NGT holds Python's lock while it searches, hence processes. Forked ones share the memory of the index.
-        global _shared
-        _shared = self.graph
-        with ProcessPoolExecutor(min(self.threads, len(blocks)), multiprocessing.get_context("fork")) as pool:
-            return [result for results in pool.map(work, blocks) for result in results]
-
-
-_shared: Graph
-
-
-def _search(queries: Vectors, width: float, depth: int, graph: Graph | None = None) -> list[Results]:
-    return [(graph or _shared).search(query, width, depth) for query in queries]
+    return Graph(nearest, DocIds(open_arrow(folder / IDS_FILE, "list of ids", FIX)["id"]), meta)
 
 
 def open_queries(paths: Sequence[str], meta: Meta) -> list[Shard]:

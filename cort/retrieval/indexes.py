@@ -5,9 +5,7 @@ The workflow imports this module, too, so it imports no library of indexes or ve
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
-from cort.runtime.errors import input_error
 from cort.settings.systems import HnswSearch, IvfPqSearch, OnngSearch
 
 #: how to install the library for IVF-PQ
@@ -56,17 +54,3 @@ INDEXES: Mapping[str, IndexKind] = {
 }
 #: the kinds for the vectors of an encoder alone
 GRAPHS = ("onng", "hnsw")
-
-
-def check_files(folder: Path, kind: str, sizes: Mapping[str, int]) -> None:
-    """Compare the files of an index with the sizes that its meta.json records.
-
-    :raises InputError: if the index is of another kind, or a file is missing or has another size.
-    """
-    if sizes.keys() != {*INDEXES[kind].files}:
-        found, expected = f"an index of the files {', '.join(sizes)}", f"{', '.join(INDEXES[kind].files)} of `{kind}`"
-        raise input_error(folder / META_FILE, found, expected, FIX)
-    for name, size in sizes.items():
-        found = f"{(folder / name).stat().st_size} bytes" if (folder / name).exists() else "no such file"
-        if found != f"{size} bytes":
-            raise input_error(folder / name, found, f"{size} bytes", FIX)

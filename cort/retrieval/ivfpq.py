@@ -12,25 +12,24 @@ import hashlib
 import logging
 import math
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
+import pyarrow as pa
 import torch
 from threadpoolctl import ThreadpoolController
 
 from cort.formats.artifacts import read_artifact
-from cort.formats.ids import string_bytes
 from cort.formats.shards import AGAIN, Origin, TokenShard, all_ids, open_shards, open_token_shards
 from cort.formats.tables import open_arrow
 from cort.retrieval.exact import StoredVectors
-from cort.retrieval.indexes import FIX, INDEXES, INSTALL_FAISS, META_FILE, check_files
+from cort.retrieval.indexes import FIX, INDEXES, INSTALL_FAISS, META_FILE
 from cort.retrieval.max_similarity import Extent, QueryVectors, TokenIndex
-from cort.retrieval.rankings import Results, Rows, Vectors
+from cort.retrieval.rankings import IndexSearch, Results, Rows, Vectors
 from cort.retrieval.vectors import PassageVectors
 from cort.runtime.errors import input_error
 
@@ -39,8 +38,8 @@ from cort.runtime.errors import input_error
 CODEWORDS, DRAWN_PER_LIST, DRAWN = 256, 64, 65_536
 # Part of the result: the last bits of a product depend on how many vectors are added at once.
 ADDED_AT_ONCE = 16_384
-# The fingerprint covers the vectors of every n-th passage.
-SPACING = 1_000
+# Passages that the fingerprint covers.
+FINGERPRINTED = 10_000
 
 
 @dataclass(frozen=True)
@@ -96,17 +95,11 @@ def origin_of(vectors: PassageVectors) -> Origin:
 
 
 def fingerprint_of(vectors: PassageVectors) -> str:
-    """Hash ids, numbers of tokens, and the vectors of a sample of passages; shards and blocks do not matter."""
-    ids, lengths = (hashlib.blake2b(digest_size=16) for _ in range(2))
-    for chunk in all_ids(vectors.passages).chunks:
-        text, offsets = string_bytes(chunk)
-        ids.update(text.data)
-        lengths.update(np.diff(offsets).astype(np.int32).tobytes())
-    counts = np.diff(vectors.offsets).tobytes()
-    sample, _ = vectors.ragged(np.arange(0, len(vectors.offsets) - 1, SPACING))
-    rest = (hashlib.blake2b(part, digest_size=16) for part in (counts, sample.tobytes()))
-    digests = b"".join(one.digest() for one in (ids, lengths, *rest))
-    return hashlib.blake2b(digests, digest_size=8).hexdigest()
+    """Hash the ids of a sample of passages and the rows of their vectors; shards and blocks do not matter."""
+    ids = all_ids(vectors.passages)
+    rows = np.linspace(0, len(ids) - 1, FINGERPRINTED).astype(np.int64)
+    drawn = repr((ids.take(pa.array(rows)).to_pylist(), vectors.offsets[rows + 1].tolist()))
+    return hashlib.blake2b(drawn.encode(), digest_size=8).hexdigest()
 
 
 def draw(vectors: PassageVectors, number: int, seed: int) -> Vectors:
@@ -164,10 +157,13 @@ class IvfPq:
 
     def search(self, query: Vectors | QueryVectors, width: float, depth: int) -> Results:
         """Rank the passages that the index finds for a vector, or for the tokens of a query, in one thread of faiss."""
+        faiss = library()
+        faiss.omp_set_num_threads(1)
+        torch.set_num_threads(1)
         vectors = query.vectors if isinstance(query, QueryVectors) else query[None]
         rows: Rows = np.zeros(0, np.int64)
         if len(vectors):
-            parameters = library().SearchParametersIVF(nprobe=min(int(width), self.meta.lists))
+            parameters = faiss.SearchParametersIVF(nprobe=min(int(width), self.meta.lists))
             most = min(self.candidates, self.meta.tokens)
             _, nearest = self.index.search(vectors.astype(np.float32), most, params=parameters)
             rows = np.unique(nearest[nearest >= 0])
@@ -175,23 +171,13 @@ class IvfPq:
         return best
 
 
-@dataclass(frozen=True)
-class IvfPqSearch:
-    """An index with the number of lists to read, used like exact search; results do not depend on `threads`."""
-
-    index: IvfPq
-    probes: float
-    threads: int = 1
-
-    def ids(self, rows: Rows) -> list[str]:
-        """Look up doc_ids by row."""
-        return self.index.ids(rows)
+class IvfPqSearch(IndexSearch):
+    """An open index with the number of lists to read."""
 
     def search(self, queries: Any, depth: int) -> list[Results]:
         """Rank passages for each query, a vector or a `QueryVectors`, several queries at a time."""
-        search = partial(self.index.search, width=self.probes, depth=depth)
-        with one_thread_each(), ThreadPoolExecutor(self.threads, initializer=single_threaded) as pool:
-            return list(pool.map(search, queries))
+        with one_thread_each():
+            return super().search(queries, depth)
 
 
 @cache
@@ -202,7 +188,7 @@ def _libraries() -> ThreadpoolController:
 
 @contextmanager
 def one_thread_each() -> Iterator[None]:
-    """Compute each product in the calling thread, if that is `single_threaded`."""
+    """Compute each product of `IvfPq.search` in the calling thread."""
     threads = torch.get_num_threads()
     try:
         with _libraries().limit(limits=1, user_api="blas"):
@@ -211,23 +197,16 @@ def one_thread_each() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-def single_threaded() -> None:
-    """Let this thread search without others."""
-    library().omp_set_num_threads(1)
-    torch.set_num_threads(1)
-
-
 def open_ivfpq(folder: str | Path, passages: Scoring, candidates: int) -> IvfPq:
     """Open an index of the vectors of these passages.
 
     :param candidates: as of `IvfPq`.
-    :raises InputError: if a file is missing or damaged, the index is of other vectors, or faiss is not installed.
+    :raises InputError: if the index is of other vectors or damaged, or faiss is not installed.
     """
     faiss = library()
     folder = Path(folder)
     meta = read_artifact(folder / META_FILE, Meta)
     _refuse_others(folder, meta, passages.vectors)
-    check_files(folder, "ivfpq", meta.bytes)
     path = folder / FILE
     try:
         index = faiss.read_index(str(path), faiss.IO_FLAG_MMAP)

@@ -1,6 +1,9 @@
 """What all searches of vectors have in common: they rank rows, and the doc_ids of passages, by row, break ties."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -60,6 +63,37 @@ class Index(Protocol):
 
     def search(self, queries: Any, depth: int) -> list[Results]:
         """Rank passages; return the top `depth` of each query."""
+
+
+class Approximate(Protocol):
+    """An open approximate index."""
+
+    def ids(self, rows: Rows) -> list[str]:
+        """Look up doc_ids by row."""
+
+    def search(self, query: Any, width: float, depth: int) -> Results:
+        """Rank the passages found for a query with a width, in one thread."""
+
+
+@dataclass(frozen=True)
+class IndexSearch:
+    """An approximate index with the width of its searches, used like exact search; `threads` do not change results."""
+
+    index: Approximate
+    width: float
+    threads: int = 1
+
+    def ids(self, rows: Rows) -> list[str]:
+        """Look up doc_ids by row."""
+        return self.index.ids(rows)
+
+    def search(self, queries: Any, depth: int) -> list[Results]:
+        """Rank passages for each query, several queries at a time."""
+        search = partial(self.index.search, width=self.width, depth=depth)
+        if self.threads == 1:
+            return [*map(search, queries)]
+        with ThreadPoolExecutor(self.threads) as pool:
+            return [*pool.map(search, queries)]
 
 
 def batches_of(queries: Sequence[Shard], at_once: int = QUERIES_AT_ONCE) -> Iterator[tuple[list[str], Vectors]]:

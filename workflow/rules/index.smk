@@ -106,19 +106,16 @@ rule onng:
         index_files("onng"),
     threads: 8
     resources:
-        checkpoint_seconds=600,
         mem_mb=growing(2000, per_mb=4),
         runtime=growing(1440),
     params:
         folder=subpath(output[0], parent=True),
         options=options(all_of("encoders.{encoder}.onng")),
-        checkpoints=f"{paths.CHECKPOINTS}/onng/{{encoder}}",
     message:
         "Build the ONNG index over the vectors of {wildcards.encoder}"
     shell:
         "exec python -m cort.index onng --passages {input.passages:q} {params.options:q} --threads {threads}"
-        " --output {params.folder:q}"
-        " --checkpoints {params.checkpoints:q} --checkpoint-every {resources.checkpoint_seconds} --log {log:q}"
+        " --output {params.folder:q} --log {log:q}"
 
 
 rule hnsw:
@@ -161,7 +158,6 @@ rule audit:
     input:
         queries=paths.QUERY_VECTORS,
         passages=shards(paths.VECTORS),
-        qrels=of(inputs.judgements),
         index=f"{paths.GRAPH}meta.json",
     output:
         paths.AUDIT,
@@ -174,11 +170,11 @@ rule audit:
         runtime=growing(720),
     params:
         index=subpath(input.index, parent=True),
-        options=options(settings.audit, "collection.aggregate"),
+        options=options(settings.audit),
     message:
         "Audit the index {wildcards.index} of {wildcards.encoder} on {wildcards.split} against exact search"
     shell:
-        "exec python -m cort.audit graph --queries {input.queries:q} --passages {input.passages:q} --qrels {input.qrels:q}"
+        "exec python -m cort.audit graph --queries {input.queries:q} --passages {input.passages:q}"
         " --kind {wildcards.index} --index {params.index:q} {params.options:q} --encoder {wildcards.encoder:q}"
         " --split {wildcards.split} --threads {threads} --output {output:q} --log {log:q}"
 
@@ -186,7 +182,6 @@ rule audit:
 rule audit_ivfpq:
     input:
         unpack(of(inputs.of_audit)),
-        qrels=of(inputs.judgements),
         index=f"{paths.GRAPH}meta.json",
     output:
         paths.AUDIT,
@@ -200,10 +195,10 @@ rule audit_ivfpq:
     params:
         model=folder_of_model,
         index=subpath(input.index, parent=True),
-        options=options(settings.audit, settings.of_exact_search, "audit.candidates", "collection.aggregate"),
+        options=options(settings.audit, settings.of_exact_search, "audit.candidates"),
     message:
         "Audit the index {wildcards.index} of {wildcards.encoder} on {wildcards.split} against exact search"
     shell:
         "exec python -m cort.audit ivfpq --model {params.model:q} --queries {input.queries:q} --passages {input.passages:q}"
-        " --qrels {input.qrels:q} --kind {wildcards.index} --index {params.index:q} {params.options:q}"
+        " --kind {wildcards.index} --index {params.index:q} {params.options:q}"
         " --encoder {wildcards.encoder:q} --split {wildcards.split} --threads {threads} --output {output:q} --log {log:q}"
