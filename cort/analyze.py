@@ -24,9 +24,7 @@ from cort.evaluation.curves import (
     Consistency,
     Depths,
     consistency,
-    documents_at,
     measure_depths,
-    reranked_at,
     saturation,
 )
 from cort.evaluation.measures import read_qrels
@@ -82,11 +80,8 @@ def analyze_depths(options: DepthOptions) -> None:
     scores = candidate_scores(run, table, max(depths), options.scores)
     qrels = read_qrels(options.qrels, level)
     mixed = partial(mix, run, scores, weight=weight, own=own_weights(options.tuned, options.folded))
-    if options.aggregate == "none":
-        ranked_at = reranked_at(run, mixed, qrels)
-    else:
-        ranked_at = documents_at(run, mixed, qrels, partial(as_documents, how=options.aggregate))
-    columns = measure_depths(ranked_at, qrels, depths, options.measures, level)
+    documents = partial(as_documents, how=options.aggregate)
+    columns = measure_depths(run, mixed, qrels, depths, options.measures, documents, level)
     measures: dict[str, list[float | None]] = {name: [*values] for name, values in columns.items()}
     saturated = {measure: saturation(depths, values) for measure, values in columns.items()}
     names = options.system, options.split

@@ -4,14 +4,14 @@ They show the measures of a re-ranked run by its number of candidates, and where
 consistency factor (section 4.4.3 and Figure 2), the share of a run's results that a reference run has retrieved, too.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cort.evaluation.measures import JudgedRanks, Qrels, evaluate_ranks, find_judged, judged_ranks, means, rank_judged
+from cort.evaluation.measures import Qrels, evaluate_run, means
 from cort.formats.ids import positions, sort_keys
 from cort.formats.records import Integers, offsets_of
 from cort.formats.runs import Numbers, Run, strictly_decreasing, top
@@ -51,55 +51,29 @@ def saturation(depths: Sequence[int], values: Sequence[float]) -> int | None:
     return found
 
 
-#: ranks of the judged documents by query, where a number of candidates is re-ranked
-RankedAt = Callable[[int], Mapping[str, JudgedRanks]]
-
-
-def reranked_at(run: Run, scores_at: Callable[[int], Numbers], qrels: Qrels) -> RankedAt:
-    """Rank the judged documents among re-ranked candidates, without sorting: by (-score, doc_id) of the others.
+def measure_depths(
+    run: Run,
+    scores_at: Callable[[int], Numbers],
+    qrels: Qrels,
+    depths: Sequence[int],
+    measures: Sequence[str],
+    as_documents: Callable[[Run], Run],
+    relevance_level: int = 1,
+) -> dict[str, list[float]]:
+    """Compute the mean of every measure over the judged queries: measure -> one value per depth.
 
     :param scores_at: maps a number of candidates to the scores that order them, one per result of `run`.
+    :param as_documents: turns rankings of passages into those of the documents that are judged.
     """
-    bounds = [*zip(run.query_ids, run.offsets[:-1].tolist(), run.offsets[1:].tolist(), strict=True)]
-    judged = [
-        (query_id, start, end, find_judged(list(qrels[query_id]), run.doc_ids.slice(start, end - start)))
-        for query_id, start, end in bounds
-        if query_id in qrels
-    ]
-
-    def ranked(depth: int) -> dict[str, JudgedRanks]:
-        scores, rankings = scores_at(depth), {}
-        for query_id, start, end, rows in judged:
-            doc_ids, own = run.doc_ids.slice(start, min(depth, end - start)), scores[start : min(end, start + depth)]
-            found = {doc_id: row for doc_id, row in rows.items() if row < len(own)}
-            rankings[query_id] = JudgedRanks(rank_judged(found, doc_ids, own, pc.less), len(own))
-        return rankings
-
-    return ranked
-
-
-def documents_at(
-    run: Run, scores_at: Callable[[int], Numbers], qrels: Qrels, as_documents: Callable[[Run], Run]
-) -> RankedAt:
-    """Rank the judged documents by their passages, which are the re-ranked candidates."""
-    keys = sort_keys(run.doc_ids)
-
-    def ranked(depth: int) -> dict[str, JudgedRanks]:
-        kept, first = run.ranks() <= depth, top(run, depth)
-        by = np.lexsort((keys[kept], -scores_at(depth)[kept], first.query_numbers()))
-        scores = strictly_decreasing(scores_at(depth)[kept][by], first.query_numbers()).astype(np.float64)
-        return judged_ranks(as_documents(replace(first, doc_ids=first.doc_ids.take(by), scores=scores)), qrels)
-
-    return ranked
-
-
-def measure_depths(
-    ranked_at: RankedAt, qrels: Qrels, depths: Sequence[int], measures: Sequence[str], relevance_level: int = 1
-) -> dict[str, list[float]]:
-    """Compute the mean of every measure over the judged queries: measure -> one value per depth."""
     columns: dict[str, list[float]] = {measure: [] for measure in measures}
+    keys, ranks = sort_keys(run.doc_ids), run.ranks()
     for depth in track(depths, len(depths), "depths"):
-        values = evaluate_ranks(ranked_at(depth), qrels, measures, relevance_level)
+        first, scores = top(run, depth), scores_at(depth)[ranks <= depth]
+        queries = first.query_numbers()
+        by = np.lexsort((keys[ranks <= depth], -scores, queries))
+        decreasing = strictly_decreasing(scores[by], queries).astype(np.float64)
+        reranked = as_documents(replace(first, doc_ids=first.doc_ids.take(by), scores=decreasing))
+        values = evaluate_run(reranked, qrels, measures, relevance_level)
         for measure, value in means(values, measures).items():
             columns[measure].append(value)
     return columns

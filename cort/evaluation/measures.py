@@ -9,7 +9,7 @@ doc_id.
 
 import itertools
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -37,8 +37,6 @@ Ranks = Mapping[str, Mapping[str, int]]
 QUERIES_PER_CHUNK = 200
 # Depth to which rankings are checked for unjudged documents.
 FIRST = 10
-# Up to this many judged documents, scanning the ids of a ranking is faster than indexing them.
-FEW = 4
 
 
 @dataclass(frozen=True)
@@ -91,34 +89,20 @@ def judged_ranks(run: Run, qrels: Mapping[str, Mapping[str, int]]) -> dict[str, 
         start, end = int(run.offsets[position]), int(run.offsets[position + 1])
         if query_id in qrels and end > start:
             doc_ids = run.doc_ids.slice(start, end - start)
-            ranks = rank_judged(find_judged(list(qrels[query_id]), doc_ids), doc_ids, scores[start:end])
+            ranks = _rank_judged(list(qrels[query_id]), doc_ids, scores[start:end])
             rankings[query_id] = JudgedRanks(ranks, end - start)
     return rankings
 
 
-def find_judged(judged: Sequence[str], doc_ids: pa.Array) -> dict[str, int]:
-    """Find the rows of the judged documents that were retrieved."""
-    if len(judged) <= FEW:
-        rows = [pc.index(doc_ids, doc_id).as_py() for doc_id in judged]
-    else:
-        rows = positions(pa.array(judged, "string"), doc_ids).tolist()
-    return {doc_id: row for doc_id, row in zip(judged, rows, strict=True) if row >= 0}
-
-
-def rank_judged(
-    rows: Mapping[str, int],
-    doc_ids: pa.Array,
-    scores: npt.NDArray[np.floating],
-    is_ahead: Callable[[pa.Array, str], pa.Array] = pc.greater,
-) -> dict[str, int]:
-    """Rank documents from 0 by descending score; of ties, those whose ids are ahead, by default the greater ones."""
+def _rank_judged(judged: Sequence[str], doc_ids: pa.Array, scores: npt.NDArray[np.floating]) -> dict[str, int]:
+    """Rank those judged documents that were retrieved, from 0, by descending score, ties by descending id."""
     ranks = {}
-    for doc_id, row in rows.items():
-        ranks[doc_id] = int(np.count_nonzero(scores > scores[row]))
-        tied = np.flatnonzero(scores == scores[row])
-        if len(tied) > 1:
-            tied_ids = doc_ids if len(tied) == len(doc_ids) else doc_ids.take(tied)
-            ranks[doc_id] += is_ahead(tied_ids, doc_id).true_count
+    for doc_id, row in zip(judged, positions(pa.array(judged, "string"), doc_ids).tolist(), strict=True):
+        if row >= 0:
+            ranks[doc_id] = int(np.count_nonzero(scores > scores[row]))
+            tied = np.flatnonzero(scores == scores[row])
+            if len(tied) > 1:
+                ranks[doc_id] += pc.greater(doc_ids.take(tied), doc_id).true_count
     return ranks
 
 

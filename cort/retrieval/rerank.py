@@ -5,9 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from cort.formats.ids import positions
 from cort.formats.records import Ranking
 from cort.formats.runs import Run, order, strictly_decreasing, top
 from cort.retrieval.fusion import NONE, Scores, min_max, untied, weigh
@@ -65,15 +63,10 @@ def candidate_scores(run: Run, table: pa.Table, depth: int, source: str | Path) 
     :param table: pairs, each once, and scores (`tables.SCORES`), read from `source`.
     :raises InputError: if one of the top `depth` has no score.
     """
-    query_ids, doc_ids = pa.array(run.query_ids, "string"), pc.unique(run.doc_ids)
-    wanted = run.query_numbers() * len(doc_ids) + positions(run.doc_ids, doc_ids)
-    scored_queries, scored_docs = positions(table["query_id"], query_ids), positions(table["doc_id"], doc_ids)
-    known = (scored_queries >= 0) & (scored_docs >= 0)
-    # Pairs of other queries or documents get the number -1 and match nothing, as does the appended one.
-    pairs = np.append(np.where(known, scored_queries * len(doc_ids) + scored_docs, -1), -1)
-    by = np.argsort(pairs, kind="stable")
-    rows = by[np.minimum(np.searchsorted(pairs, wanted, sorter=by), len(by) - 1)]
-    scores = np.where(pairs[rows] == wanted, np.append(table["score"].to_numpy(), np.nan)[rows], np.nan)
+    results = pa.table({"query_id": run.ids_of_queries(), "doc_id": run.doc_ids, "row": np.arange(len(run.doc_ids))})
+    joined = results.join(table, ["query_id", "doc_id"]).sort_by("row")
+    # NaN where there is none.
+    scores: Scores = joined["score"].to_numpy().astype(np.float64)
     missing = np.flatnonzero(np.isnan(scores) & (run.ranks() <= depth))
     if len(missing):
         row = int(missing[0])
@@ -81,4 +74,4 @@ def candidate_scores(run: Run, table: pa.Table, depth: int, source: str | Path) 
         found = f"no score for document {shorten(run.doc_ids[row].as_py())} of query {shorten(query_id)}"
         expected = f"scores for the top {depth} ({len(missing)} are missing)"
         raise input_error(source, found, expected, "score these candidates, or lower the depth")
-    return scores.astype(np.float64)
+    return scores

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from cort.evaluation import measures
-from cort.evaluation.curves import documents_at, measure_depths, reranked_at, saturation
+from cort.evaluation.curves import measure_depths, saturation
 from cort.formats import tables
 from cort.formats.runs import Run
 from cort.retrieval.documents import as_documents
@@ -55,15 +55,7 @@ def test_equals_reranking_and_evaluating_cut_rankings(weight, aggregate):
     names = ["RR@10", "nDCG@5", "AP"]
     depths, mixed = [1, 7, 20, 50], partial(mix, candidates, scores, weight=weight)
     documents = partial(as_documents, how=aggregate)
-    ways = [documents_at(candidates, mixed, qrels, documents)]
-    ways += [reranked_at(candidates, mixed, qrels)] if aggregate == "none" else []
-    for ranked_at in ways:
-        check_columns(
-            measure_depths(ranked_at, qrels, depths, names), depths, candidates, scores, weight, qrels, documents
-        )
-
-
-def check_columns(columns, depths, candidates, scores, weight, qrels, documents):
+    columns = measure_depths(candidates, mixed, qrels, depths, names, documents)
     for position, depth in enumerate(depths):
         expected = make_run({r.query_id: r.doc_ids[:depth] for r in rerank_run(candidates, scores, depth, weight)})
         values = measures.evaluate_run(documents(expected), qrels, [*columns])
