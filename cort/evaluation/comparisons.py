@@ -1,17 +1,15 @@
 """Comparison of pairs of systems on the queries of one split: verdicts, wins, losses, list lengths."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from statistics import fmean
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from cort.evaluation.significance import bootstrap_means, holm, interval, quantize, queries_needed, randomization_test
 from cort.evaluation.values import Values
-
-# Gains, and losses, listed per system and measure.
-LARGEST = 10
 
 # With fewer queries there is no verdict, because systems often swap places on other queries; 50 are better still
 # (Buckley and Voorhees, Evaluating Evaluation Measure Stability, SIGIR 2000).
@@ -121,46 +119,41 @@ def compare(systems: Mapping[str, Values], pairs: Sequence[Pair], tests: Tests) 
         return []
     names, measures = list(systems), next(iter(systems.values())).measures
     values = np.stack([system.values for system in systems.values()], axis=1)  # (queries, systems, measures)
+    means = np.array([[fmean(column) for column in system.T] for system in values.swapaxes(0, 1)])
     drawn = bootstrap_means(values.reshape(len(values), -1), tests.resamples, tests.seed)
-    drawn = drawn.reshape(tests.resamples, *values.shape[1:])
-    bounds = interval(drawn, tests.confidence)
+    drawn = drawn.reshape(tests.resamples, *means.shape)
     first, second = ([names.index(pair[side]) for pair in pairs] for side in (0, 1))
-    differences = values[:, first] - values[:, second]
+    differences = values[:, first] - values[:, second]  # (queries, pairs, measures)
     units, _ = quantize(differences)
     p_values = randomization_test(units.reshape(len(values), -1), tests.resamples, tests.seed)
     p_values = p_values.reshape(units.shape[1:])  # (pairs, measures)
     corrected = np.array([holm(column.tolist()) for column in p_values.T]).T
+    low, high = interval(drawn, tests.confidence)  # (systems, measures)
+    difference_low, difference_high = interval(drawn[:, first] - drawn[:, second], tests.confidence)
+    numbers = {
+        "mean": means[first],
+        "mean_low": low[first],
+        "mean_high": high[first],
+        "baseline_mean": means[second],
+        "baseline_low": low[second],
+        "baseline_high": high[second],
+        "difference": means[first] - means[second],
+        "difference_low": difference_low,
+        "difference_high": difference_high,
+        "randomization_test": p_values,
+        "randomization_test_holm": corrected,
+        "significant": (corrected <= tests.alpha) & (len(values) >= MIN_QUERIES),
+        "won": (units > 0).sum(axis=0),
+        "tied": (units == 0).sum(axis=0),
+        "lost": (units < 0).sum(axis=0),
+    }
     rows = []
-    for row, (pair, system, base) in enumerate(zip(pairs, first, second, strict=True)):
-        low, high = interval(drawn[:, system] - drawn[:, base], tests.confidence)
-        for column, measure in enumerate(measures):
-            mean, baseline_mean = (fmean(values[:, place, column]) for place in (system, base))
-            significant = bool(corrected[row, column] <= tests.alpha) and len(values) >= MIN_QUERIES
-            won, tied, lost = (int((np.sign(units[:, row, column]) == sign).sum()) for sign in (1, 0, -1))
-            needed = queries_needed(differences[:, row, column], DETECTABLE, tests.alpha, len(pairs))
-            rows.append(
-                Comparison(
-                    **pair._asdict(),
-                    measure=measure,
-                    verdict=judge(mean - baseline_mean, significant, len(values)),
-                    mean=mean,
-                    mean_low=float(bounds[0, system, column]),
-                    mean_high=float(bounds[1, system, column]),
-                    baseline_mean=baseline_mean,
-                    baseline_low=float(bounds[0, base, column]),
-                    baseline_high=float(bounds[1, base, column]),
-                    difference=mean - baseline_mean,
-                    difference_low=float(low[column]),
-                    difference_high=float(high[column]),
-                    randomization_test=float(p_values[row, column]),
-                    randomization_test_holm=float(corrected[row, column]),
-                    significant=significant,
-                    won=won,
-                    tied=tied,
-                    lost=lost,
-                    queries_needed=None if needed is None else max(MIN_QUERIES, needed),
-                )
-            )
+    for (row, pair), (column, measure) in product(enumerate(pairs), enumerate(measures)):
+        own: dict[str, Any] = {name: matrix[row, column].item() for name, matrix in numbers.items()}
+        verdict = judge(own["difference"], own["significant"], len(values))
+        needed = queries_needed(differences[:, row, column], DETECTABLE, tests.alpha, len(pairs))
+        own["queries_needed"] = None if needed is None else max(MIN_QUERIES, needed)
+        rows.append(Comparison(**pair._asdict(), measure=measure, verdict=verdict, **own))
     return rows
 
 
@@ -183,25 +176,6 @@ def list_lengths(recall: Mapping[str, Sequence[float]], baseline: str) -> list[L
             depth, reached = next(deep_enough, (None, None))
             lengths.append(ListLength(name, depth, reached, len(recall[baseline]), target))
     return lengths
-
-
-def largest_differences(
-    systems: Mapping[str, Values], baseline: str, texts: Mapping[str, str]
-) -> Iterator[tuple[str, str, str, str, float, float, float]]:
-    """List the queries with the largest gains, then those with the largest losses, per system and measure.
-
-    A row has system, measure, query_id, query, the baseline's value, the system's value, and their difference.
-    """
-    base = systems[baseline]
-    for name, system in systems.items():
-        units, _ = quantize(system.values - base.values)
-        for column, measure in enumerate(system.measures):
-            up, down = (np.argsort(sign * units[:, column], kind="stable") for sign in (-1, 1))
-            gains, losses = up[units[up, column] > 0], down[units[down, column] < 0]
-            for query in [*gains[:LARGEST].tolist(), *losses[:LARGEST].tolist()]:
-                query_id = system.query_ids[query]
-                before, after = float(base.values[query, column]), float(system.values[query, column])
-                yield name, measure, query_id, texts.get(query_id, ""), before, after, after - before
 
 
 def by_pair(rows: Iterable[Comparison]) -> dict[tuple[str, str], list[Comparison]]:
