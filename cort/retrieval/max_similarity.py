@@ -8,7 +8,6 @@ on how the passages are divided into shards and blocks, nor on threads or device
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -126,6 +125,17 @@ class TokenIndex(Passages):
         """
         if not len(self) or not queries:
             return [(np.zeros(0, np.float32), np.zeros(0, np.int64)) for _ in queries]
+        # Of query tokens that are multiplied at once.
+        size = max(
+            TOKENS_AT_ONCE[torch.device(self.device).type] // max(1, *(len(query.weights) for query in queries)), 1
+        )
+        return [
+            best
+            for start in range(0, len(queries), size)
+            for best in self._search(queries[start : start + size], depth)
+        ]
+
+    def _search(self, queries: Sequence[QueryVectors], depth: int) -> list[Results]:
         batch = _Batch(queries, self.device, self._similarity)
         margins = batch.margins(self.extent.longest)
         sieve = Sieve(torch.full_like(margins, -math.inf), margins, min(depth, len(self)))
@@ -152,7 +162,7 @@ class TokenIndex(Passages):
         counts = self.vectors.counts(rows)
         order = np.argsort(counts, kind="stable")
         # Passages with equal numbers of tokens, whose products are held at once.
-        parts = np.cumsum(counts[order]) // max(PRODUCTS_AT_ONCE[scores.device.type] // batch.most, 1)
+        parts = np.cumsum(counts[order]) // max(PRODUCTS_AT_ONCE[scores.device.type] // batch.tokens, 1)
         for some in np.split(order, np.flatnonzero(np.diff(counts[order]) | np.diff(parts)) + 1):
             vectors, _ = self.vectors.ragged(rows[some])
             scores[torch.from_numpy(some).to(scores.device)] = batch.scores(vectors, len(some))
@@ -170,39 +180,32 @@ class TokenIndex(Passages):
 
 
 class _Batch:
-    """Tokens of queries, one query after another."""
+    """Queries, padded with tokens of weight 0 to equal numbers of them."""
 
     def __init__(self, queries: Sequence[QueryVectors], device: str, similarity: str) -> None:
         self.count, self._device = len(queries), device
-        sizes = [len(query.weights) for query in queries]
-        self._longest, self._dimension = max(sizes), queries[0].vectors.shape[1]
-        norms = [np.linalg.norm(query.vectors.astype(np.float64), axis=1) for query in queries]
-        weighted = list(zip(norms, [query.weights for query in queries], strict=True))
+        self._longest, self._dimension = max(1, *(len(one.weights) for one in queries)), queries[0].vectors.shape[1]
+        #: tokens of all queries
+        self.tokens = self.count * self._longest
+        vectors = np.zeros((self.count, self._longest, self._dimension), np.float32)
+        weights = np.zeros((self.count, self._longest))
+        for row, query in enumerate(queries):
+            vectors[row, : len(query.weights)], weights[row, : len(query.weights)] = query.vectors, query.weights
+        norms = np.linalg.norm(vectors.astype(np.float64), axis=2)
         # Sums, per query, of the weights and of the weighted lengths; shape (2, queries).
-        self._sums = np.array([[(abs(w) * n**power).sum() for n, w in weighted] for power in range(2)])
+        self._sums = np.stack([np.abs(weights).sum(1), (np.abs(weights) * norms).sum(1)])
         #: scores of passages without tokens; shape (queries,)
-        self.lowest = self._tensor(LOWEST[similarity] * np.array([query.weights.sum() for query in queries]))
-        # Queries whose tokens are multiplied at once: a slice, vectors (e, tokens), and weights (tokens, queries).
-        self._parts: list[tuple[slice, Tensor, Tensor]] = []
-        parts = np.cumsum(sizes) // TOKENS_AT_ONCE[device.partition(":")[0]]
-        for start, end in itertools.pairwise([0, *(np.flatnonzero(np.diff(parts)) + 1).tolist(), self.count]):
-            part = queries[start:end]
-            vectors = torch.from_numpy(np.concatenate([query.vectors for query in part])).to(device)
-            weights = torch.block_diag(*(torch.from_numpy(query.weights)[:, None] for query in part))  # type: ignore[no-untyped-call]
-            self._parts.append((slice(start, end), vectors.T.contiguous(), weights.to(device)))
-        #: tokens of queries that are multiplied at once, at most
-        self.most = max(1, *(len(weights) for _, _, weights in self._parts))
+        self.lowest = self._tensor(LOWEST[similarity] * weights.sum(1))
+        self._weights = self._tensor(weights)
+        self._vectors = torch.from_numpy(vectors).to(device).view(self.tokens, -1).T.contiguous()  # (e, tokens)
 
     def scores(self, vectors: Matrix, count: int) -> Tensor:
         """Score `count` passages with equal numbers of tokens, whose vectors are (tokens, e): (count, queries)."""
         if not len(vectors):
             return self.lowest.expand(count, -1)
-        scores = torch.empty(count, self.count, device=self._device)
-        tensor = torch.from_numpy(vectors).to(self._device).float()
-        for queries, tokens, weights in self._parts:
-            best = (tensor @ tokens).view(count, -1, len(weights)).amax(1)  # (passages, tokens of queries)
-            scores[:, queries] = best @ weights
-        return scores
+        products = torch.from_numpy(vectors).to(self._device).float() @ self._vectors
+        best = products.view(count, -1, self.tokens).amax(1)  # (passages, tokens of queries)
+        return (best.view(count, *self._weights.shape) * self._weights).sum(2)
 
     def margins(self, longest: float) -> Tensor:
         """Twice the largest error of a score, as both sides of a comparison may err; shape (1, queries).
