@@ -159,8 +159,8 @@ class IvfPqOptions(IvfPq):
 
     k-means divides the vectors into `lists`; their default number is the square root of the number of vectors, rounded
     up to a power of 2. A vector is stored in `bytes` bytes, a divisor of the dimension, and 8 more for its passage.
-    Lists and codes are trained on `sample` vectors, drawn with the seed. ColBERT's index of MS MARCO has 32,768 lists
-    and 16 bytes.
+    Lists and codes are trained on vectors drawn with the seed, 64 per list and at least 65,536. ColBERT's index of
+    MS MARCO has 32,768 lists and 16 bytes.
 
     Reads:  shards of embeddings, or of token vectors
     Writes: a folder with lists.faiss and meta.json
@@ -172,12 +172,12 @@ class IvfPqOptions(IvfPq):
     output: str = required("FOLDER")
 
 
-def choose_sizes(options: IvfPqOptions, vectors: PassageVectors) -> tuple[int, int]:
-    """Return the numbers of lists, and of vectors to train on; unset options get their defaults.
+def choose_lists(options: IvfPqOptions, vectors: PassageVectors) -> int:
+    """Return the number of lists; unset, it gets its default.
 
     :raises InputError: for too few vectors, or options that do not suit them.
     """
-    from cort.retrieval.ivfpq import CODEWORDS, default_lists, default_sample
+    from cort.retrieval.ivfpq import CODEWORDS, default_lists
 
     if len(vectors) < CODEWORDS:
         fix = "search exactly, without an index"
@@ -186,13 +186,9 @@ def choose_sizes(options: IvfPqOptions, vectors: PassageVectors) -> tuple[int, i
         expected = f"a divisor of the dimension, {vectors.dimension}"
         raise input_error("--bytes", options.bytes, expected, "choose one")
     lists = default_lists(len(vectors)) if options.lists is None else options.lists
-    sample = default_sample(len(vectors), lists) if options.sample is None else min(options.sample, len(vectors))
-    least = max(lists, CODEWORDS)
-    if sample < least:
-        option, found = ("--lists", lists) if options.sample is None or lists > len(vectors) else ("--sample", sample)
-        expected = f"{sample} at most" if option == "--lists" else f"{least} or more"
-        raise input_error(option, found, f"{expected}, as there are {len(vectors)} vectors", "change it")
-    return lists, sample
+    if lists > len(vectors):
+        raise input_error("--lists", lists, f"{len(vectors)} at most, the number of vectors", "lower it")
+    return lists
 
 
 def index_ivfpq(options: IvfPqOptions) -> None:
@@ -202,10 +198,10 @@ def index_ivfpq(options: IvfPqOptions) -> None:
 
     faiss = ivfpq.library()
     vectors = ivfpq.open_vectors(options.passages)
-    lists, sample = choose_sizes(options, vectors)
+    lists = choose_lists(options, vectors)
     origin, extent, tokens = ivfpq.origin_of(vectors), extent_of(vectors), len(vectors)
-    log.info("%d of %d vectors are divided into %d lists", sample, tokens, lists)
-    drawn = ivfpq.draw(vectors, sample, options.seed)
+    drawn = ivfpq.draw(vectors, ivfpq.sample_size(tokens, lists), options.seed)
+    log.info("%d of %d vectors are divided into %d lists", len(drawn), tokens, lists)
     index = ivfpq.train(drawn, origin.similarity, lists, options.bytes, options.seed, options.threads)
     for chunk, rows in track(ivfpq.chunks(vectors), tokens, "vectors added", size=lambda added: len(added[1])):
         index.add_with_ids(chunk, rows)
@@ -223,7 +219,6 @@ def index_ivfpq(options: IvfPqOptions) -> None:
             greatest=extent.greatest,
             lists=lists,
             bytes_per_vector=options.bytes,
-            sample=sample,
             seed=options.seed,
             bytes={ivfpq.FILE: size},
         )

@@ -56,7 +56,6 @@ class Meta:
     greatest: float
     lists: int
     bytes_per_vector: int
-    sample: int
     seed: int
     bytes: dict[str, int]
 
@@ -77,7 +76,7 @@ def default_lists(tokens: int) -> int:
     return 1 << max(math.ceil(math.log2(max(tokens, 1)) / 2), 0)
 
 
-def default_sample(tokens: int, lists: int) -> int:
+def sample_size(tokens: int, lists: int) -> int:
     """Return the number of vectors to train lists and codes on."""
     return min(tokens, max(DRAWN_PER_LIST * lists, DRAWN))
 

@@ -125,10 +125,8 @@ class TokenIndex(Passages):
         """
         if not len(self) or not queries:
             return [(np.zeros(0, np.float32), np.zeros(0, np.int64)) for _ in queries]
-        # Of query tokens that are multiplied at once.
-        size = max(
-            TOKENS_AT_ONCE[torch.device(self.device).type] // max(1, *(len(query.weights) for query in queries)), 1
-        )
+        longest = max(1, *(len(query.weights) for query in queries))
+        size = max(TOKENS_AT_ONCE[torch.device(self.device).type] // longest, 1)
         return [
             best
             for start in range(0, len(queries), size)

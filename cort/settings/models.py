@@ -101,10 +101,6 @@ class IvfPq:
     (32,768 for MS MARCO's tokens, as in ColBERT)."""
     bytes: int = setting(16, "stored of each vector", "N", ge=1, le=65_536)
     """Bytes per vector (product quantization into as many parts), a divisor of `dimension`."""
-    sample: int | None = setting(
-        None, "vectors that lists and codes are trained on", "N", nullable=True, ge=256, le=10_000_000_000
-    )
-    """Random vectors to train lists and codes on; null: 64 per list, and at least 65,536."""
 
 
 @section

@@ -376,9 +376,6 @@ class IvfPq(ApproximateSearch):
         if "dimension" in self.model and (dimension := self.model["dimension"]) % index["bytes"]:
             expected, fix = f"a divisor of the dimension, {dimension}", "set bytes, or change the dimension"
             yield f"{place}.bytes: found {index['bytes']}, expected {expected}; {fix}"
-        if index["sample"] is not None and index["sample"] < (index["lists"] or 0):
-            found, expected = f"found {index['sample']}", f"{index['lists']} (lists) or more"
-            yield f"{place}.sample: {found}, expected {expected}; raise it or lower lists"
         candidates, audited = self.nearest, self.config["audit"]["candidates"]
         if self.chosen_by_audit() and candidates.value != audited:
             found, expected = f"found {candidates.value} with probes auto", f"{audited} as in audit.candidates"
