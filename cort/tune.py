@@ -29,7 +29,7 @@ from cort.evaluation.names import needed_depth
 from cort.formats import tables
 from cort.formats.artifacts import write_artifact
 from cort.formats.cleaning import FORMS
-from cort.formats.records import in_blocks
+from cort.formats.records import Ranking, in_blocks
 from cort.formats.runs import ROWS_PER_BLOCK, Run, read_run, run_of, strictly_decreasing, top
 from cort.retrieval import tuning
 from cort.retrieval.components import check_scores, read_components
@@ -84,23 +84,25 @@ def measure_parameters(
     options: BM25TuneOptions, queries: Mapping[str, str], qrels: Qrels, grid: Sequence[Parameters]
 ) -> npt.NDArray[np.float64]:
     """Search for `queries` (id -> text) with each pair, and measure (grid, queries)."""
-    values = np.zeros((len(grid), len(queries)))
-    columns = {query_id: column for column, query_id in enumerate(queries)}
     # What is below the measure's cut does not count.
     depth = needed_depth(options.measure, options.depth, options.aggregate)
+
+    def values_of(rankings: list[Ranking]) -> list[float]:
+        run = run_of(rankings)
+        # Strictly decreasing, so that ties are measured in the order in which `retrieve bm25` writes them.
+        scores = strictly_decreasing(run.scores, run.query_numbers()).astype(np.float64)
+        run = as_documents(options.without_excluded(replace(run, scores=scores)), options.aggregate)
+        judged = {ranking.query_id: qrels[ranking.query_id] for ranking in rankings}
+        answers = evaluate_run(run, judged, [options.measure], options.relevance_level)
+        return [answer[options.measure] for answer in answers.values()]
+
+    values = []
     with LuceneProcess(options.index, options.threads, options.memory_mb, FORMS) as lucene:
-        for row, pair in enumerate(track(grid, len(grid), "parameter pairs")):
+        for pair in track(grid, len(grid), "parameter pairs"):
             found = rank_all(lucene, queries.items(), pair.similarity, depth + options.most_excluded)
-            for rankings in in_blocks(found, lambda ranking: len(ranking.doc_ids), ROWS_PER_BLOCK):
-                run = run_of(rankings)
-                # Strictly decreasing, so that ties are measured in the order in which `retrieve bm25` writes them.
-                scores = strictly_decreasing(run.scores, run.query_numbers()).astype(np.float64)
-                run = as_documents(options.without_excluded(replace(run, scores=scores)), options.aggregate)
-                judged = {ranking.query_id: qrels[ranking.query_id] for ranking in rankings}
-                answers = evaluate_run(run, judged, [options.measure], options.relevance_level)
-                for query_id, answer in answers.items():
-                    values[row, columns[query_id]] = answer[options.measure]
-    return values
+            blocks = in_blocks(found, lambda ranking: len(ranking.doc_ids), ROWS_PER_BLOCK)
+            values.append([*itertools.chain.from_iterable(map(values_of, blocks))])
+    return np.array(values)
 
 
 def summarise(
@@ -244,21 +246,16 @@ def tune_weights(options: WeightTuneOptions) -> None:
     values = tuning.measure_grid(
         tracked, qrels, grid, options.measure, options.relevance_level, depth, options.aggregate
     )
-    means = values.mean(axis=1).tolist()
-    lexical = [name in options.lexical for name in options.parts]
-    choose = (
-        partial(tuning.choose_carefully, grid, lexical=lexical) if options.carefully else partial(tuning.choose, grid)
-    )
-    chosen = choose(values)
+    choose = partial(tuning.choose, grid)
+    if options.carefully:
+        choose = partial(tuning.choose_carefully, grid, lexical=[name in options.lexical for name in options.parts])
+    means, chosen = values.mean(axis=1).tolist(), choose(values)
     points = [tuning.Point(*point) for point in zip(grid, means, strict=True)]
-    tuned = tuning.TunedWeights(
-        *(options.measure, options.relevance_level, len(qrels), list(options.parts)),
-        *(grid[chosen], means[chosen], max(means), points),
-    )
+    named = options.measure, options.relevance_level, len(qrels), [*options.parts]
+    tuned = tuning.TunedWeights(*named, grid[chosen], means[chosen], max(means), points)
     if options.folds:
         folds = draw_folds(qrels, options.folds, options.seed, options.qrels)
-        by_fold = zip(tuning.by_fold(values, [*qrels], folds, choose), folds, strict=True)
-        own = [tuning.Fold(grid[point], value, queries) for (point, value), queries in by_fold]
+        own = [tuning.fold_of(grid, values, [*qrels], fold, choose) for fold in folds]
         tuned = tuning.FoldedWeights(**vars(tuned), folds=own)
     write_artifact(options.output, tuned)
     words = ", ".join(f"{name} {weight:g}" for name, weight in zip(tuned.parts, tuned.weights, strict=True))

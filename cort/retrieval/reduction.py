@@ -109,13 +109,14 @@ def _are_unit(vectors: Vectors) -> bool:
 
 def _principal_components(passages: Sequence[Shard], dimension: int) -> Doubles:
     """Compute the directions in which the vectors are longest, on average: (dimension of the model, dimension)."""
-    count, moments = count_rows(passages), np.zeros((passages[0].dimension,) * 2)
-    rows = np.unique(np.linspace(0, count - 1, min(count, FITTED)).round().astype(np.int64)) if count else np.empty(0)
-    for start, block in enumerate(PassageVectors(passages).copies(BLOCK)):
-        drawn = block[rows[(rows >= start * BLOCK) & (rows < (start + 1) * BLOCK)] - start * BLOCK].astype(np.float64)
+    vectors = PassageVectors(passages)
+    rows = np.unique(np.linspace(0, len(vectors) - 1, min(len(vectors), FITTED)).round().astype(np.int64))
+    moments = np.zeros((vectors.dimension,) * 2)
+    for start in range(0, len(rows), BLOCK):
+        drawn = vectors[rows[start : start + BLOCK]].astype(np.float64)
         moments += drawn.T @ drawn
-    _, vectors = np.linalg.eigh(moments)
-    components: Doubles = vectors[:, ::-1][:, :dimension]
+    _, directions = np.linalg.eigh(moments)
+    components: Doubles = directions[:, ::-1][:, :dimension]
     return components
 
 

@@ -187,20 +187,16 @@ def measure_grid(
     return values
 
 
-def by_fold(
-    values: Matrix,
-    query_ids: Sequence[str],
-    folds: Sequence[Sequence[str]],
-    choose: Callable[[Matrix], int],
-) -> Iterator[tuple[int, float]]:
-    """Choose a point for each fold on the queries of all others; yield it and its mean on the fold itself.
+def fold_of(
+    grid: Grid, values: Matrix, query_ids: Sequence[str], fold: list[str], choose: Callable[[Matrix], int]
+) -> Fold:
+    """Choose weights for the queries of a fold on all others.
 
     :param query_ids: name the columns of `values`.
     """
-    for fold in folds:
-        inside = np.isin(query_ids, fold)
-        chosen = choose(values[:, ~inside])
-        yield chosen, float(values[chosen, inside].mean())
+    inside = np.isin(query_ids, fold)
+    chosen = choose(values[:, ~inside])
+    return Fold(grid[chosen], float(values[chosen, inside].mean()), fold)
 
 
 def choose(grid: Grid, values: Matrix) -> int:
