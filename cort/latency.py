@@ -20,8 +20,6 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from cort.experiment.experiment import Experiment
 from cort.experiment.stored import NAME, open_systems, read_experiment
 from cort.formats import tables
@@ -50,11 +48,11 @@ LIBRARIES = ("torch", "transformers", "tokenizers", "pyserini", "pyjnius", "ngt"
 
 def summarize(times: Sequence[Times]) -> dict[str, Times]:
     """Compute percentiles (linearly interpolated) and mean, in ms, of each part; all searches have the same parts."""
-    statistics = {}
-    for name in times[0]:
-        values = np.array([search[name] for search in times])
-        ranks = zip(PERCENTILES, np.percentile(values, PERCENTILES).tolist(), strict=True)
-        statistics[name] = {f"p{rank}": value for rank, value in ranks} | {"mean": float(values.mean())}
+    import pandas as pd
+
+    frame = pd.DataFrame(times)
+    ranks = frame.quantile([rank / 100 for rank in PERCENTILES]).set_axis([f"p{rank}" for rank in PERCENTILES])
+    statistics: dict[str, Times] = pd.concat([ranks, frame.mean().to_frame("mean").T]).to_dict()
     return statistics
 
 

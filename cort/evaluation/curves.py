@@ -9,11 +9,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from cort.evaluation.measures import Qrels, evaluate_run, means
-from cort.formats.ids import positions, sort_keys
-from cort.formats.records import Integers, offsets_of
+from cort.formats.ids import sort_keys
+from cort.formats.records import offsets_of
 from cort.formats.runs import Numbers, Run, strictly_decreasing, top
 from cort.runtime.progress import track
 
@@ -93,16 +92,13 @@ class Consistency:
 
 def consistency(run: Run, reference: Run, depths: Sequence[int], reference_depth: int = REFERENCE_DEPTH) -> list[float]:
     """Compute C(run, n) for each n of `depths`; 0 if `run` is empty."""
-    queries, documents = pa.array(reference.query_ids, "string"), pc.unique(reference.doc_ids)
-
-    def pairs(results: Run) -> Integers:
-        """Give each result the number of its query and document, or -1 if the reference lacks one of them."""
-        query = positions(pa.array(results.query_ids, "string"), queries)[results.query_numbers()]
-        document = positions(results.doc_ids, documents)
-        return np.where((query < 0) | (document < 0), -1, query * len(documents) + document)
-
+    results, others = (
+        pa.table({"query_id": one.ids_of_queries(), "doc_id": one.doc_ids, "row": np.arange(len(one.doc_ids))})
+        for one in (run, top(reference, reference_depth))
+    )
+    common = results.join(others, ["query_id", "doc_id"], join_type="left semi")["row"]
     # counted[i] is the number of results before position i of the run that are also in the reference.
-    counted = offsets_of(np.isin(pairs(run), pairs(reference)[reference.ranks() <= reference_depth]))
+    counted = offsets_of(np.isin(results["row"], common))
     starts = run.offsets[:-1]
     if not len(run):
         return [0.0 for _ in depths]

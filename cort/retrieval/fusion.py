@@ -3,7 +3,7 @@
 An entry in either adds a method. A method of fusion scores the documents that any of the merged rankings has, the
 `Pool`, for many queries at once. The rankings are those of the components, the systems that are merged.
 
-The workflow imports this module, too, so it imports nothing slow.
+The workflow imports this module, too, so it imports little.
 """
 
 from __future__ import annotations
@@ -16,19 +16,20 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
+import numpy as np
+import numpy.typing as npt
+
 from cort.settings.systems import Fusing
 
 if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
     import pyarrow as pa
 
     from cort.formats.records import Integers
     from cort.formats.runs import Run
 
-Scores: TypeAlias = "npt.NDArray[np.float64]"
+Scores: TypeAlias = npt.NDArray[np.float64]
 # Normalised scores, and for each ranking the score of the documents that it lacks.
-Normalized: TypeAlias = "tuple[Scores, Scores]"
+Normalized: TypeAlias = tuple[Scores, Scores]
 Weights: TypeAlias = tuple[float, ...]
 # Defaults of the config and of options: a method, its k (Cormack et al., 2009), a normalisation, a re-ranker's weight.
 METHOD, K, NORMALIZATION = Fusing.method, Fusing.k, Fusing.normalization
@@ -64,8 +65,6 @@ def untied(scores: npt.NDArray[np.floating], offsets: Integers) -> Scores:
 
     :param scores: of several rankings, ``offsets[i]:offsets[i + 1]`` those of ranking i, in any order.
     """
-    import numpy as np
-
     from cort.formats.runs import STEP
 
     ordered = np.asarray(scores, dtype=np.float32)
@@ -91,8 +90,6 @@ def untied(scores: npt.NDArray[np.floating], offsets: Integers) -> Scores:
 
 def bounds(scores: Scores, offsets: Integers) -> tuple[Scores, Scores]:
     """Return the lowest and the highest score of each ranking; 0 if it is empty."""
-    import numpy as np
-
     filled, starts = np.diff(offsets) > 0, offsets[:-1]
     low, high = np.zeros((2, len(starts)))
     if len(scores):
@@ -105,8 +102,6 @@ def min_max(scores: Scores, offsets: Integers, from_zero: npt.NDArray[np.bool_])
 
     :param from_zero: of which rankings the lowest score is 0, that of the documents that they lack.
     """
-    import numpy as np
-
     low, high = bounds(scores, offsets)
     low = np.where(from_zero, np.minimum(low, 0), low)
     low, width = (np.repeat(values, np.diff(offsets)) for values in (low, high - low))
@@ -116,8 +111,6 @@ def min_max(scores: Scores, offsets: Integers, from_zero: npt.NDArray[np.bool_])
 
 def z_score(scores: Scores, offsets: Integers, from_zero: npt.NDArray[np.bool_]) -> Normalized:
     """Scale scores to mean 0 and standard deviation 1; if all are equal, to 0. Missing documents get the lowest."""
-    import numpy as np
-
     sizes = np.diff(offsets)
     low, high = bounds(scores, offsets)
 
@@ -141,8 +134,6 @@ NORMALIZATIONS: Mapping[str, Callable[[Scores, Integers, npt.NDArray[np.bool_]],
 
 def normalize(scores: npt.NDArray[np.floating], method: str, from_zero: bool = False) -> tuple[Scores, float]:
     """Normalise the scores of one ranking by a method of `NORMALIZATIONS`, as they are in a run file."""
-    import numpy as np
-
     offsets = np.array([0, len(scores)])
     normalized, missing = NORMALIZATIONS[method](untied(scores, offsets), offsets, np.array([from_zero]))
     return normalized, float(missing[0])
@@ -159,8 +150,6 @@ def weigh(scores: Iterable[Scores], weights: Iterable[Any]) -> Scores:
 
 def grouped(queries: Integers, by: Integers) -> Integers:
     """Group rows, which are in some order, by query; each group keeps this order."""
-    import numpy as np
-
     # Of such small numbers, the sort takes linear time.
     own = queries[by].astype(np.uint16 if len(queries) == 0 or queries.max() < 1 << 16 else np.int64)
     order: Integers = by[np.argsort(own, kind="stable")]
@@ -184,7 +173,6 @@ class Pool:
     @classmethod
     def of(cls, runs: Sequence[Run]) -> Pool:
         """Pool the results of runs that have the same queries in the same order."""
-        import numpy as np
         import pyarrow as pa
 
         from cort.formats.ids import sort_keys
@@ -202,8 +190,6 @@ class Pool:
 
     def ranks(self) -> Integers:
         """Return the rank of each document in each component, from 1; 0 if it is missing (components, documents)."""
-        import numpy as np
-
         ranks = np.zeros((len(self.runs), len(self.queries)), dtype=np.int64)
         for own, run, places in zip(ranks, self.runs, self.places, strict=True):
             own[places] = run.ranks()
@@ -216,8 +202,6 @@ class Pool:
         It gets more if documents are scored `from_zero` and the ranking is shorter than `depth`: then it is complete,
         and 0 is the score of the documents that it lacks (the theoretical minimum of Bruch et al. 2023).
         """
-        import numpy as np
-
         columns = np.empty((len(self.runs), len(self.queries)))
         flags = settings.from_zero or (False,) * len(self.runs)
         for own, run, places, from_zero in zip(columns, self.runs, self.places, flags, strict=True):
@@ -230,16 +214,12 @@ class Pool:
 
     def weights(self, settings: FusionSettings) -> Scores:
         """Return the weight of each component for each document (components, documents)."""
-        import numpy as np
-
         default = settings.weights or (1 / len(self.runs),) * len(self.runs)
         own = [settings.own.get(query_id, default) for query_id in self.runs[0].query_ids]
         return np.array(own).reshape(-1, len(self.runs)).T[:, self.queries]
 
     def ranked(self, scores: Scores, depth: int) -> Run:
         """Rank the documents of each query by (-score, doc_id), and cut the rankings."""
-        import numpy as np
-
         from cort.formats.runs import Run, top
 
         query_ids = self.runs[0].query_ids
@@ -254,8 +234,6 @@ def interleave(pool: Pool, settings: FusionSettings) -> Scores:
 
     Exhausted rankings are skipped (CoRT paper, section 3.4).
     """
-    import numpy as np
-
     ranks, count = pool.ranks(), len(pool.runs)
     turns = np.where(ranks > 0, ranks * count + np.arange(count)[:, None], np.iinfo(np.int64).max).min(axis=0)
     by = grouped(pool.queries, np.argsort(turns))
@@ -267,8 +245,6 @@ def interleave(pool: Pool, settings: FusionSettings) -> Scores:
 
 def reciprocal_ranks(pool: Pool, settings: FusionSettings) -> Scores:
     """Add 1 / (k + rank) over the rankings that have a document (Cormack et al. 2009)."""
-    import numpy as np
-
     ranks = pool.ranks()
     terms = np.where(ranks > 0, 1 / (settings.k + ranks), 0)
     if len(terms) == 2:
@@ -312,8 +288,6 @@ def fuse(method: str, runs: Sequence[Run], depth: int, settings: FusionSettings)
 
 def aligned(runs: Sequence[Run]) -> Iterator[list[Run]]:
     """Divide runs into blocks of the same queries, in order of first appearance; some rankings may be empty."""
-    import numpy as np
-
     places = [{query_id: place for place, query_id in enumerate(run.query_ids)} for run in runs]
     query_ids = list(dict.fromkeys(query_id for run in runs for query_id in run.query_ids))
     for start in range(0, len(query_ids), QUERIES_PER_BLOCK):

@@ -18,8 +18,7 @@ from cort.evaluation.names import needed_depth
 from cort.evaluation.significance import Matrix
 from cort.formats.artifacts import read_artifact
 from cort.formats.ids import positions
-from cort.formats.records import Ranking
-from cort.formats.runs import run_of, strictly_decreasing
+from cort.formats.runs import Run, strictly_decreasing
 from cort.retrieval.documents import as_documents
 from cort.retrieval.fusion import Scores, Weights, weigh
 from cort.runtime.errors import input_error
@@ -147,12 +146,13 @@ def ranks_on_grid(case: Case, grid: Matrix, judged: Sequence[str], depth: int) -
 
 def documents_on_grid(case: Case, grid: Matrix, judged: Sequence[str], depth: int, how: str) -> Iterator[JudgedRanks]:
     """Rank the judged documents of a query by their passages at each point of a grid."""
-    rankings = []
-    for number, scores in enumerate(case.at(grid)):
-        by = np.argsort(-scores, kind="stable")[:depth]
-        doc_ids = case.doc_ids.take(by).to_pylist()
-        rankings.append(Ranking(str(number), doc_ids, strictly_decreasing(scores[by])))
-    run = as_documents(run_of(rankings), how)
+    scores = case.at(grid)
+    by = np.argsort(-scores, axis=1, kind="stable")[:, :depth]
+    count, size = by.shape
+    best = np.take_along_axis(scores, by, axis=1).ravel()
+    decreasing = strictly_decreasing(best, np.repeat(np.arange(count), size)).astype(np.float64)
+    ranked = Run.of_sizes([*map(str, range(count))], [size] * count, case.doc_ids.take(by.ravel()), decreasing)
+    run = as_documents(ranked, how)
     yield from judged_ranks(run, dict.fromkeys(run.query_ids, dict.fromkeys(judged, 0))).values()
 
 
