@@ -6,13 +6,16 @@ bootstrap percentile intervals (paired: both systems on the same resampled queri
 randomisation test, plain and corrected by Holm's method. A family consists of the tests by one measure on this split,
 for all pairs. A difference is significant, a WIN or a LOSS, if its corrected p-value is at most alpha.
 
-Reads:  per_query.parquet and recall.csv of every system, as `cort.evaluate` writes them
+Reads:  per_query.parquet and recall.csv of every system, as `cort.evaluate` writes them; queries.parquet
 Writes: comparison.json (`cort.evaluation.comparisons.Comparisons`); a list length is the smallest depth at which a
         system has at least the recall of the baseline's longest list;
-        comparison.csv: the comparisons as a table
+        comparison.csv: the comparisons as a table;
+        queries.csv: the largest gains and losses of each system over the baseline by each measure, with links to the
+        explorer if `--explorer` is given
 Usage:  python -m cort.compare --baseline bm25 --systems bm25 cort both --parts both=cort both=bm25
             --per-query bm25.parquet cort.parquet both.parquet --recall bm25.csv cort.csv both.csv
-            --split dev --seed 42 --output comparison.json --output-table comparison.csv
+            --queries queries.parquet --split dev --seed 42 --output comparison.json --output-table comparison.csv
+            --output-queries queries.csv
 """
 
 import logging
@@ -25,12 +28,14 @@ from cort.evaluation.comparisons import (
     Pair,
     Tests,
     compare,
+    largest_differences,
     list_lengths,
 )
 from cort.evaluation.options import SplitOptions
 from cort.evaluation.values import check_named, read_recall, read_values, refuse_unlike
+from cort.formats import tables
 from cort.formats.artifacts import csv_text, write_artifact
-from cort.reporting.format import verdict_lines
+from cort.reporting.format import address, verdict_lines
 from cort.runtime import cli
 from cort.runtime.files import write_text
 from cort.runtime.options import optional, options_class, read_options, required
@@ -51,11 +56,14 @@ class Options(SplitOptions):
     contrasts: tuple[str, ...] = optional((), "further comparisons", "SYSTEM=OTHER")
     per_query: tuple[str, ...] = required("PARQUET", "values of every query, a file per system")
     recall: tuple[str, ...] = required("CSV", "recall at every depth, a file per system")
+    queries: str = required("PARQUET", "all queries of the split")
     confidence: float = as_key(Evaluation, "confidence")
     resamples: int = as_key(Evaluation, "resamples")
     alpha: float = as_key(Evaluation, "alpha")
     seed: int = as_key(General, "seed", "of the bootstrap and the randomisation test")
+    explorer: str | None = optional(None, "page of the explorer, relative to the table of queries", "HTML")
     output_table: str = required("CSV", "the comparisons as a table")
+    output_queries: str = required("CSV", "queries with the largest differences")
 
 
 def _pairs(options: Options) -> list[Pair]:
@@ -79,6 +87,7 @@ def stage(options: Options) -> None:
     refuse_unlike(options.per_query, values)
     systems = dict(zip(options.systems, values, strict=True))
     recall = dict(zip(options.systems, map(read_recall, options.recall), strict=True))
+    texts = tables.read_queries(options.queries)
     tests = read_options(Tests, options)
     compared = Comparisons(
         split=options.split,
@@ -90,6 +99,10 @@ def stage(options: Options) -> None:
     )
     columns = [field.name for field in fields(Comparison)]
     write_text(options.output_table, csv_text(columns, map(astuple, compared.comparisons)))
+    columns = ["system", "measure", "query_id", "query", "baseline", "value", "difference", "explorer"]
+    page, differences = options.explorer, largest_differences(systems, options.baseline, texts)
+    rows = [(*row, page and address(page, row[0], options.baseline, measure=row[1], q=row[2])) for row in differences]
+    write_text(options.output_queries, csv_text(columns, rows))
     write_artifact(options.output, compared)
     for line in verdict_lines(compared):
         log.info("%s", line)

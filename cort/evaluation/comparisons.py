@@ -1,6 +1,6 @@
 """Comparison of pairs of systems on the queries of one split: verdicts, wins, losses, list lengths."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from statistics import fmean
@@ -10,6 +10,9 @@ import numpy as np
 
 from cort.evaluation.significance import bootstrap_means, holm, interval, quantize, queries_needed, randomization_test
 from cort.evaluation.values import Values
+
+# Gains, and losses, listed per system and measure.
+LARGEST = 10
 
 # With fewer queries there is no verdict, because systems often swap places on other queries; 50 are better still
 # (Buckley and Voorhees, Evaluating Evaluation Measure Stability, SIGIR 2000).
@@ -176,6 +179,25 @@ def list_lengths(recall: Mapping[str, Sequence[float]], baseline: str) -> list[L
             depth, reached = next(deep_enough, (None, None))
             lengths.append(ListLength(name, depth, reached, len(recall[baseline]), target))
     return lengths
+
+
+def largest_differences(
+    systems: Mapping[str, Values], baseline: str, texts: Mapping[str, str]
+) -> Iterator[tuple[str, str, str, str, float, float, float]]:
+    """List the queries with the largest gains, then those with the largest losses, per system and measure.
+
+    A row has system, measure, query_id, query, the baseline's value, the system's value, and their difference.
+    """
+    base = systems[baseline]
+    for name, system in systems.items():
+        units, _ = quantize(system.values - base.values)
+        for column, measure in enumerate(system.measures):
+            up, down = (np.argsort(sign * units[:, column], kind="stable") for sign in (-1, 1))
+            gains, losses = up[units[up, column] > 0], down[units[down, column] < 0]
+            for query in [*gains[:LARGEST].tolist(), *losses[:LARGEST].tolist()]:
+                query_id = system.query_ids[query]
+                before, after = float(base.values[query, column]), float(system.values[query, column])
+                yield name, measure, query_id, texts.get(query_id, ""), before, after, after - before
 
 
 def by_pair(rows: Iterable[Comparison]) -> dict[tuple[str, str], list[Comparison]]:

@@ -305,15 +305,18 @@ def test_report_tables_and_figures_are_there(built):
 
 @pytest.mark.slow
 def test_links_lead_to_what_the_explorer_has(built):
-    report = built / "results" / "tiny" / "report"
+    results = built / "results" / "tiny"
+    report, comparisons = results / "report", results / "comparisons"
     index = unpack(report / "explore" / "test" / "data" / "index.js")[1]
     assert tuple(index["systems"]) == support.SYSTEMS
     page = html.unescape((report / "index.html").read_text("utf-8"))
-    links = re.findall(r'href="(explore/[^"]+)"', page)
-    assert links
-    for link in links:
+    links = [(report, link) for link in re.findall(r'href="(explore/[^"]+)"', page)]
+    with open(comparisons / "test.queries.csv", encoding="utf-8", newline="") as handle:
+        links += [(comparisons, row["explorer"]) for row in csv.DictReader(handle)]
+    assert len(links) > 10
+    for folder, link in links:
         path, _, shown = link.partition("#")
-        assert (report / path).is_file()
+        assert (folder / path).is_file()
         names = dict(parse_qsl(shown))
         assert {names.get("a", "bm25"), names.get("b", "bm25")} <= {*support.SYSTEMS}
         assert names.get("measure", "RR@10") in index["measures"]

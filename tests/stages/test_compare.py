@@ -1,6 +1,7 @@
 import csv
 import json
 from statistics import fmean as mean
+from urllib.parse import parse_qsl
 
 import numpy as np
 import pytest
@@ -8,6 +9,8 @@ import pytest
 from cort.evaluation.comparisons import judge
 from cort.evaluation.values import write_recall
 from cort.evaluation.values import write_values as write_rows
+from cort.formats import tables
+from tests.support import common
 
 MEASURES = ("RR@10", "R@5")
 QUERIES = [f"q{number}" for number in range(40)]
@@ -31,10 +34,13 @@ def options(tmp_path):
     for name, values in SYSTEMS.items():
         write_values(tmp_path / f"{name}.parquet", values)
         write_recall(tmp_path / f"{name}.csv", RECALL[name])
+    texts = [(query, f"what is {query}") for query in QUERIES]
+    common.write_rows(tmp_path / "queries.parquet", tables.QUERIES, texts)
 
     def named(names=tuple(SYSTEMS), **changes):
         files = {"per_query": [tmp_path / f"{name}.parquet" for name in names], "systems": [*names]}
-        files |= {"recall": [tmp_path / f"{name}.csv" for name in names], "output_table": tmp_path / "x.csv"}
+        files |= {"recall": [tmp_path / f"{name}.csv" for name in names], "queries": tmp_path / "queries.parquet"}
+        files |= {"output_table": tmp_path / "x.csv", "output_queries": tmp_path / "x.queries.csv"}
         files |= {"output": tmp_path / "x.json", "baseline": "bm25", "split": "dev", "seed": 1, "resamples": 2000}
         return files | changes
 
@@ -181,9 +187,29 @@ def test_the_shortest_list_with_the_recall_of_the_baselines_longest(found):
     }
 
 
-def test_the_table_has_all_values(found, tmp_path):
+def test_tables_have_all_values_and_the_largest_gains_and_losses(found, tmp_path):
     written = [{name: "" if one is None else str(one) for name, one in row.items()} for row in found["comparisons"]]
     assert read_rows(tmp_path / "x.csv") == written
+    rows = read_rows(tmp_path / "x.queries.csv")
+    assert {row["system"] for row in rows} == {"noise", "best"}
+    noise = [row for row in rows if (row["system"], row["measure"]) == ("noise", "RR@10")]
+    gaps = SYSTEMS["noise"][:, 0] - SYSTEMS["bm25"][:, 0]
+    shown = [float(row["difference"]) for row in noise]
+    assert shown == pytest.approx([*sorted(gaps[gaps > 0])[::-1][:10], *sorted(gaps[gaps < 0])[:10]])
+    assert noise[0]["query"] == f"what is {noise[0]['query_id']}"
+    assert float(noise[0]["value"]) - float(noise[0]["baseline"]) == float(noise[0]["difference"])
+    assert {row["explorer"] for row in rows} == {""}
+
+
+def test_each_of_these_queries_has_its_address_in_the_explorer(compared, found, tmp_path):
+    once = (tmp_path / "x.csv").read_bytes()
+    assert compared(explorer="../explore/index.html") == found
+    assert (tmp_path / "x.csv").read_bytes() == once
+    for row in read_rows(tmp_path / "x.queries.csv"):
+        page, _, state = row["explorer"].partition("#")
+        assert page == "../explore/index.html"
+        wanted = {"a": row["system"], "b": "bm25", "measure": row["measure"], "q": row["query_id"]}
+        assert dict(parse_qsl(state)) == wanted
 
 
 def test_one_query_and_one_system(compared, tmp_path):

@@ -143,9 +143,11 @@ rule compare:
     input:
         per_query=of(inputs.of_compared, paths.PER_QUERY),
         recall=of(inputs.of_compared, paths.RECALL),
+        queries=paths.QUERIES,
     output:
         comparison=f"{paths.COMPARISON}.json",
         table=f"{paths.COMPARISON}.csv",
+        queries=f"{paths.COMPARISON}.queries.csv",
     group:
         "report"
     resources:
@@ -161,4 +163,6 @@ rule compare:
         "Compare systems on {wildcards.split} with {config[evaluation][baseline]}"
     shell:
         "exec python -m cort.compare {params.options:q} --per-query {input.per_query:q} --recall {input.recall:q}"
-        " --split {wildcards.split} --output {output.comparison:q} --output-table {output.table:q} --log {log:q}"
+        " --queries {input.queries:q} --split {wildcards.split} --output {output.comparison:q}"
+        " --explorer ../report/explore/{wildcards.split}/index.html"
+        " --output-table {output.table:q} --output-queries {output.queries:q} --log {log:q}"
