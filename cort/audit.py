@@ -1,14 +1,16 @@
-"""Compare an approximate index with exact search: recall and time per query.
+"""Compare an approximate index with exact search: recall, time per query, and loss of effectiveness.
 
 For each search width (epsilon of an ONNG, ef of an HNSW index, probes of an IVF-PQ index) and each depth: the share of
-exact results that is found, and the time per query. Queries are timed one at a time in one thread, after a warm-up,
-with the vectors of exact search in memory if they fit. An ef below the depth is skipped, because hnswlib refuses it.
+exact results that is found, the time per query, and how far the experiment's measures fall below those of the exact
+ranking. Queries are timed one at a time in one thread, after a warm-up, with the vectors of exact search in memory if
+they fit. They are a sample of the judged queries. An ef below the depth is skipped, because hnswlib refuses it.
 
-Usage: python -m cort.audit graph --passages 1-of-2.arrow 2-of-2.arrow --queries queries.arrow --kind hnsw --index hnsw
-           --widths 1000 2000 --depths 10 100 1000 --sample 500 --seed 42 --encoder cort --split dev --output audit.json
+Usage: python -m cort.audit graph --passages 1-of-2.arrow 2-of-2.arrow --queries queries.arrow --qrels qrels.parquet
+           --kind hnsw --index hnsw --widths 1000 2000 --depths 10 100 1000 --measures RR@10 R@1000 --sample 500
+           --seed 42 --encoder cort --split dev --output audit.json
        python -m cort.audit ivfpq --model rerankers/late/best --queries queries.dev.arrow
-           --passages 1-of-2.arrow 2-of-2.arrow --index ivfpq --widths 8 16 32 --candidates 1024
-           --depths 10 100 1000 --sample 500 --seed 42 --encoder late --split dev --output audit.json
+           --passages 1-of-2.arrow 2-of-2.arrow --qrels qrels.parquet --index ivfpq --widths 8 16 32 --candidates 1024
+           --depths 10 100 1000 --measures RR@10 --sample 500 --seed 42 --encoder late --split dev --output audit.json
 """
 
 from __future__ import annotations
@@ -26,10 +28,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 import pyarrow as pa
 
+from cort.evaluation.measures import Qrels, evaluate_run, means, read_qrels
 from cort.formats.artifacts import write_artifact
+from cort.formats.records import Ranking
+from cort.formats.runs import Run, run_of, strictly_decreasing, top
 from cort.formats.shards import Shard, Tokens, open_both, open_shards
 from cort.models.tokenizer import fingerprint
 from cort.retrieval.audits import Audit, Exact, Milliseconds, Search
+from cort.retrieval.documents import as_documents
 from cort.retrieval.graph_search import Graph, open_index, open_queries, unit_lengths
 from cort.retrieval.indexes import INDEXES
 from cort.retrieval.options import AuditOptions, GraphOptions, IvfPqOptions
@@ -60,7 +66,7 @@ TIMED_EXACTLY = 50
 class GraphAuditOptions(GraphOptions, AuditOptions):
     """Compare a graph index with exact search over the same vectors.
 
-    Reads:  embedding shards of passages and queries, the index
+    Reads:  embedding shards of passages and queries, the index, qrels.parquet
     Writes: audit.json (see cort/retrieval/audits.py)
     """
 
@@ -75,21 +81,35 @@ class IvfPqAuditOptions(IvfPqOptions, AuditOptions):
     Times do not include the encoding of queries.
 
     Reads:  a re-ranker folder, a token cache of the queries, token vectors of all passages, or embedding shards of
-            both; the index
+            both; the index, qrels.parquet
     Writes: audit.json (see cort/retrieval/audits.py)
     """
 
 
-def drawn(options: AuditOptions, count: int, source: str | Path) -> Rows:
-    """Draw rows of queries, in order, or take all if there are fewer.
+def sample_queries(options: AuditOptions, ids: Sequence[str], source: str | Path) -> tuple[Rows, Qrels]:
+    """Draw rows of judged queries, in order, or take all if there are fewer; return their judgements, too.
+
+    Without judgements, any queries are taken.
 
     :raises InputError: if there are none; names `source`.
     """
-    if not count:
-        raise input_error(source, "no query", "some", "name the queries of another split")
-    if options.sample is None or options.sample >= count:
-        return np.arange(count)
-    return np.sort(np.random.default_rng(options.seed).choice(count, options.sample, replace=False))
+    qrels = read_qrels(options.qrels, options.relevance_level) if options.qrels else {key: {} for key in ids}
+    judged = np.flatnonzero([query_id in qrels for query_id in ids])
+    if len(judged) == 0:
+        raise input_error(source, "no query with judgements", "some", "name queries and qrels of one split")
+    if options.sample is not None and options.sample < len(judged):
+        judged = np.sort(np.random.default_rng(options.seed).choice(judged, options.sample, replace=False))
+    return judged, {ids[row]: qrels[ids[row]] for row in judged.tolist()}
+
+
+def evaluate(options: AuditOptions, run: Run, qrels: Qrels) -> dict[str, float]:
+    """Return the means of the measures asked for, if any, of the run as it would be written."""
+    measures = sorted(options.measures)
+    if not measures:
+        return {}
+    run = replace(run, scores=strictly_decreasing(run.scores, run.query_numbers()).astype(np.float64))
+    values = evaluate_run(as_documents(run, options.aggregate), qrels, measures, options.relevance_level)
+    return means(values, measures)
 
 
 def timed(search: Callable[[Any], Result], queries: Sequence[Any]) -> tuple[list[Result], Milliseconds]:
@@ -108,35 +128,49 @@ def measure(
     options: GraphAuditOptions | IvfPqAuditOptions,
     index: Graph | IvfPq,
     passages: int,
-    exact: Index,
+    search: Index,
     batches: Sequence[Batch],
+    qrels: Qrels,
     candidates: int | None = None,
 ) -> None:
-    """Measure both searches, the index with each width at each depth that it allows, and write the audit."""
+    """Measure both searches, the index with each width at each depth that it allows, and write the audit.
+
+    :param search: exact search, of which `batches` are the queries.
+    """
     import torch
 
-    kind, searches = INDEXES[options.kind], list[Search]()
+    kind, exact, searches = INDEXES[options.kind], list[Exact](), list[Search]()
     torch.set_num_threads(options.threads)
-    best = [ranking.doc_ids for ranking in rank(exact, batches, options.depths[-1])]
+    deepest = run_of([*rank(search, batches, options.depths[-1])])
     torch.set_num_threads(1)
+    best = {depth: top(deepest, depth) for depth in options.depths}
     queries = [vectors[row : row + 1] for _, vectors in batches for row in range(len(vectors))]
-    times = {depth: timed(partial(exact.search, depth=depth), queries[:TIMED_EXACTLY])[1] for depth in options.depths}
+    for depth, run in best.items():
+        _, milliseconds = timed(partial(search.search, depth=depth), queries[:TIMED_EXACTLY])
+        exact.append(Exact(depth, evaluate(options, run, qrels), milliseconds))
     widths = sorted({*map(kind.typed, options.widths)})
-    pairs = [(width, depth) for width in widths for depth in options.depths if kind.allows(width, depth)]
-    for width, depth in track(pairs, len(pairs), "searches of all queries"):
-        search = partial(index.search, width=width, depth=depth)
-        results, milliseconds = timed(search, [query[0] for query in queries])
-        found = [{*index.ids(rows)} for _, rows in results]
-        recalls = [
-            len(own.intersection(truly[:depth])) / min(depth, len(truly))
-            for own, truly in zip(found, best, strict=True)
-        ]
-        searches.append(Search(depth, milliseconds, statistics.fmean(recalls), width))
-        words = (kind.parameter, width, depth, searches[-1].recall, milliseconds.mean)
-        log.info("%s %g, depth %d: recall %.4f, %.2f ms per query", *words)
+    pairs = [(width, one) for width in widths for one in exact if kind.allows(width, one.depth)]
+    for width, one in track(pairs, len(pairs), "searches of all queries"):
+        own_search = partial(index.search, width=width, depth=one.depth)
+        results, milliseconds = timed(own_search, [query[0] for query in queries])
+        rankings = zip(deepest.query_ids, results, strict=True)
+        found = run_of([Ranking(query_id, index.ids(rows), scores) for query_id, (scores, rows) in rankings])
+        both = zip(found, best[one.depth], strict=True)
+        recall = statistics.fmean(len({*own.doc_ids} & {*truly.doc_ids}) / len(truly.doc_ids) for own, truly in both)
+        values = evaluate(options, found, qrels)
+        loss = {measure: value - values[measure] for measure, value in one.measures.items()}
+        searches.append(Search(one.depth, loss, milliseconds, recall, width))
+        log.info(
+            "%s %g, depth %d: recall %.4f, %.2f ms per query",
+            kind.parameter,
+            width,
+            one.depth,
+            recall,
+            milliseconds.mean,
+        )
     audit = Audit(
         encoder=options.encoder,
-        exact=[Exact(depth, milliseconds) for depth, milliseconds in times.items()],
+        exact=exact,
         index=options.kind,
         model=index.meta.model,
         parameter=kind.parameter,
@@ -150,15 +184,17 @@ def measure(
     write_artifact(options.output, audit)
 
 
-def _exactly(options: AuditOptions, passages: Sequence[Shard], queries: Sequence[Shard]) -> tuple[Index, list[Batch]]:
-    """Return exact search, and queries drawn from embedding shards."""
+def _exactly(
+    options: AuditOptions, passages: Sequence[Shard], queries: Sequence[Shard]
+) -> tuple[Index, list[Batch], Qrels]:
+    """Return exact search, and queries drawn from embedding shards with their judgements."""
     from cort.retrieval.exact import ExactIndex
 
     table = pa.concat_tables([shard.table for shard in queries])
-    rows = drawn(options, len(table), queries[0].path)
+    rows, qrels = sample_queries(options, table["id"].to_pylist(), queries[0].path)
     # Half, because other processes need memory, too.
     index = ExactIndex(passages, memory_mb=free_memory() >> 21, one_by_one=True)
-    return index, [*batches_of([replace(queries[0], table=table.take(rows).combine_chunks())])]
+    return index, [*batches_of([replace(queries[0], table=table.take(rows).combine_chunks())])], qrels
 
 
 def audit_graph(options: GraphAuditOptions) -> None:
@@ -186,18 +222,19 @@ def audit_ivfpq(options: IvfPqAuditOptions) -> None:
     if options.model is None:
         passages, queries = open_both(options.passages, [options.queries])
         index = open_ivfpq(options.index, StoredVectors(passages), options.candidates)
-        exact, batches = _exactly(options, passages, queries)
+        exact, batches, qrels = _exactly(options, passages, queries)
     else:
         encoder = TokenQueries(options.model, options.passages, options.precision)
         tokens = Tokens(options.queries, fingerprint(options.model))
         index = open_ivfpq(options.index, encoder.index, options.candidates)
+        rows, qrels = sample_queries(options, tokens.ids.to_pylist(), tokens.path)
         with lease() as leased:
             encoder.place(choose_device(options.threads, leased))
-            batches = [*encoder.encode(tokens, drawn(options, len(tokens), tokens.path))]
+            batches = [*encoder.encode(tokens, rows)]
         encoder.index.device = "cpu"
         exact = encoder.index
     with one_thread_each():
-        measure(options, index, index.meta.passages, exact, batches, options.candidates)
+        measure(options, index, index.meta.passages, exact, batches, qrels, options.candidates)
 
 
 COMMANDS: Commands = {"graph": (GraphAuditOptions, audit_graph), "ivfpq": (IvfPqAuditOptions, audit_ivfpq)}

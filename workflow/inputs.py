@@ -114,6 +114,11 @@ def judged(experiment: Experiment, wildcards: Wildcards) -> dict[str, str | list
     return {"queries": experiment.at(paths.QUERIES, split=split), "runs": runs}
 
 
+def judgements(experiment: Experiment, wildcards: Wildcards) -> list[str]:
+    """Judgements of a split, if it has any."""
+    return [experiment.at(paths.QRELS, split=wildcards.split)] if experiment.is_judged(wildcards.split) else []
+
+
 def raw_inputs(experiment: Experiment) -> list[str]:
     """Every file that the workflow reads but does not make."""
     config, collection = experiment.config, experiment.config["collection"]

@@ -447,11 +447,17 @@ def _words(options: list[Option]) -> Words:
 
 
 def audit(experiment: Experiment, wildcards: Wildcards) -> Words:
-    """Depths, search widths and queries of an audit."""
-    config = experiment.config
+    """Measures, depths, search widths and queries of an audit."""
+    config, split = experiment.config, wildcards.split
     depths = sorted({config["depth"], *(depth for depth in config["audit"]["depths"] if depth < config["depth"])})
-    widths = f"audit.{INDEXES[wildcards.index].audited}"
-    words = join("seed", widths=widths, sample="audit.queries")(experiment, wildcards)
+    measures = "splits.{split}.measures" if "measures" in config["splits"][split] else "evaluation.measures"
+    words = join(
+        *([measures] if experiment.is_judged(split) else []),
+        "splits.{split}.relevance_level",
+        "seed",
+        widths=f"audit.{INDEXES[wildcards.index].audited}",
+        sample="audit.queries",
+    )(experiment, wildcards)
     return words + Words(option("depths", depths), {"audit.depths": depths})
 
 

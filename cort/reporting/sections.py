@@ -348,15 +348,16 @@ def recall_panels(measures: Sequence[Measures], looks: dict[str, int]) -> list[P
 
 def audits_table(audits: Sequence[Audit]) -> Table:
     """Tabulate all searches, those of the exact one first."""
+    names = list(dict.fromkeys(name for one in audits for exact in one.exact for name in exact.measures))
     columns = ["split", "encoder", "depth", "index", "width", "recall of exact", "mean (ms)", "median (ms)"]
-    columns += ["times faster", "index (MB)"]
+    columns += ["times faster", "index (MB)", *(f"loss of {mean_of(name)}" for name in names)]
     rows: list[list[object]] = []
     for place in dict.fromkeys((one.split, one.encoder) for one in audits):
         group = [one for one in audits if (one.split, one.encoder) == place]
         for exact in group[0].exact:
             times = exact.milliseconds
             start = [*place, exact.depth]
-            rows.append([*start, "exact", MISSING, 1.0, times.mean, times.median, None, None])
+            rows.append([*start, "exact", MISSING, 1.0, times.mean, times.median, None, None, *[None] * len(names)])
             for one in group:
                 size = one.storage_bytes and one.storage_bytes / 1e6
                 # Exact search is timed anew in each audit, perhaps on another machine.
@@ -365,9 +366,14 @@ def audits_table(audits: Sequence[Audit]) -> Table:
                     own, width = found.milliseconds, f"{one.parameter} {found.width:g}"
                     faster = base / own.mean if own.mean > 0 else None
                     rows.append([*start, one.index, width, found.recall, own.mean, own.median, faster, size])
-    caption = "recall of the exact top results, and milliseconds per query, one after the other in one thread."
+                    rows[-1] += map(found.loss.get, names)
+    caption = (
+        "recall of the exact top results, and milliseconds per query, one after the other in one thread; losses are "
+        "relative to the exact ranking of the same depth."
+    )
     digits = {"recall of exact": 4, "mean (ms)": 2, "median (ms)": 2, "times faster": 1, "index (MB)": 0}
     formats = {name: partial(fixed, digits=number) for name, number in digits.items()}
+    formats |= {column: partial(fixed, digits=4) for column in columns[10:]}
     return Table("audits", caption, frame_of(rows, columns), formats, block="split")
 
 

@@ -1,6 +1,7 @@
-"""The audit of an index, as JSON: recall and time for each search width and depth.
+"""The audit of an index, as JSON: recall, time and loss for each search width and depth.
 
-`recall` is the share of the exact top `depth` that was found. All values but `milliseconds` are reproducible.
+`recall` is the share of the exact top `depth` that was found, `loss` the drop of a measure from the exact ranking.
+All values but `milliseconds` are reproducible.
 """
 
 from dataclasses import dataclass
@@ -24,14 +25,16 @@ class Exact:
     """Exact search at one depth."""
 
     depth: int
+    measures: dict[str, float]
     milliseconds: Milliseconds
 
 
 @dataclass(frozen=True)
 class Search:
-    """Searches of an index with one width at one depth."""
+    """Searches of an index with one width at one depth; `loss` is negative if a measure rose by chance."""
 
     depth: int
+    loss: dict[str, float]
     milliseconds: Milliseconds
     recall: float
     width: float

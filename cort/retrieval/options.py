@@ -8,6 +8,7 @@ from cort.retrieval.exclusions import ExclusionOptions
 from cort.retrieval.indexes import GRAPHS
 from cort.runtime.errors import input_error
 from cort.runtime.options import optional, options_class, required, thread_count
+from cort.settings.collection import Aggregation, Split
 from cort.settings.evaluation import Audit
 from cort.settings.fields import General, PrecisionOrAuto, as_key
 from cort.settings.models import Encoder
@@ -71,11 +72,14 @@ class IvfPqOptions(TokenOptions):
 
 
 @options_class
-class AuditOptions:
+class AuditOptions(Aggregation):
     """Options of stages that compare an approximate index with exact search."""
 
+    qrels: str | None = optional(None, "without them, only recall and time are measured, on all queries", "PARQUET")
     widths: tuple[float, ...] = required("W", "epsilons, efs or probes")
     depths: tuple[int, ...] = as_key(Audit, "depths")
+    measures: tuple[str, ...] = optional((), "whose loss to report", "NAME")
+    relevance_level: int = as_key(Split, "relevance_level")
     sample: int | None = as_key(Audit, "queries", "queries to draw (default: all)", "N", default=None)
     seed: int = as_key(General, "seed", "of the sample")
     threads: int = thread_count(len(os.sched_getaffinity(0)), "for what is not timed")

@@ -96,7 +96,7 @@ class Audit:
     )
     """Depths at which recall of the exact top results is measured."""
     queries: int | None = setting(500, nullable=True, ge=1, le=1_000_000_000)
-    """Queries drawn from each split; null: all."""
+    """Judged queries drawn from each split; null: all."""
 
 
 @section

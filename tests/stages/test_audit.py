@@ -6,16 +6,20 @@ import numpy as np
 import pytest
 
 from cort import audit, index
+from cort.evaluation.measures import evaluate_run, means
+from cort.formats import tables
 from cort.formats.artifacts import read_artifact, write_artifact
-from cort.formats.runs import read_run
+from cort.formats.records import Ranking
+from cort.formats.runs import read_run, run_of
 from cort.reporting.format import MISSING
 from cort.reporting.sections import audit_panels, audits_table, round_numbers
 from cort.reporting.tables import to_csv
 from cort.retrieval.audits import Audit, Exact, Milliseconds, Search
-from tests.support.common import command_line
+from tests.support.common import command_line, write_rows
 from tests.support.vectors import names, shard, unit
 
 COUNT, QUERIES = 500, 40
+MEASURES = ["RR@10", "R@20"]
 LISTS, CANDIDATES = 8, 60
 WIDTHS = {"hnsw": [10, 20, 60], "onng": [-0.3, 0.0, 0.3], "ivfpq": [1, 2, LISTS]}
 BUILT = {
@@ -23,16 +27,22 @@ BUILT = {
     "onng": {"edges": 5, "outgoing": 3, "incoming": 4, "threads": 1},
     "ivfpq": {"lists": LISTS, "bytes": 2},
 }
+#: query -> its judgements; every second query has some
+QRELS = {}
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Indexes that miss much, and queries."""
+    """Indexes that miss much, queries of which every second has judgements."""
     folder = tmp_path_factory.mktemp("audit")
     vectors, queries = unit(1, COUNT), unit(2, QUERIES)
     for name, part in (("p1", slice(0, 180)), ("p2", slice(180, None))):
         shard(folder / f"{name}.arrow", names("d", COUNT)[part], vectors[part])
     shard(folder / "q.arrow", names("q", QUERIES), queries)
+    for query in range(0, QUERIES, 2):
+        QRELS[f"q{query}"] = {f"d{brute_force(query, COUNT)[rank]}": 1 for rank in (0, 7, 15)}
+    rows = [(query, doc_id, 1) for query, own in QRELS.items() for doc_id in own]
+    write_rows(folder / "qrels.parquet", tables.QRELS, rows)
     for kind, named in BUILT.items():
         assert index.main([kind, *command_line(named | shards_of(folder) | {"output": folder / kind})]) == 0
     return folder
@@ -49,8 +59,8 @@ def brute_force(query, depth):
 
 def audited(folder, kind, output, **changes):
     """The command that audits an index, and its options."""
-    named = {"queries": folder / "q.arrow", "index": folder / kind}
-    named |= {"widths": WIDTHS[kind], "depths": [5, 20], "encoder": "e", "split": "dev"}
+    named = {"queries": folder / "q.arrow", "qrels": folder / "qrels.parquet", "index": folder / kind}
+    named |= {"widths": WIDTHS[kind], "depths": [5, 20], "measures": MEASURES, "encoder": "e", "split": "dev"}
     named |= {"candidates": CANDIDATES} if kind == "ivfpq" else {"kind": kind}
     named |= shards_of(folder) | {"threads": 1, "output": output}
     return {"name": "audit ivfpq" if kind == "ivfpq" else "audit graph", **named, **changes}
@@ -68,10 +78,12 @@ def searched(folder, kind, output, **changes):
 
 
 @pytest.mark.parametrize("kind", BUILT)
-def test_recall_is_that_of_the_runs(folder, stage, tmp_path, kind):
+def test_recall_and_losses_are_those_of_the_runs(folder, stage, tmp_path, kind):
     found = read_artifact(stage(**audited(folder, kind, tmp_path / "audit.json")), Audit)
-    recalls = {}
+    exact, recalls, losses = {}, {}, {}
     for depth in (5, 20):
+        run = read_run(stage(**searched(folder, "exact", tmp_path / "exact.trec", depth=depth)))
+        exact[depth] = means(evaluate_run(run, QRELS, MEASURES), MEASURES)
         for width in WIDTHS[kind]:
             if kind == "hnsw" and width < depth:
                 continue
@@ -79,16 +91,28 @@ def test_recall_is_that_of_the_runs(folder, stage, tmp_path, kind):
             rankings = run.by_query()
             shares = [
                 len({*rankings[f"q{query}"]} & {f"d{row}" for row in brute_force(query, depth)}) / depth
-                for query in range(QUERIES)
+                for query in range(0, QUERIES, 2)
             ]
             recalls[width, depth] = sum(shares) / len(shares)
+            own = means(evaluate_run(run, QRELS, MEASURES), MEASURES)
+            losses[width, depth] = {name: exact[depth][name] - own[name] for name in MEASURES}
+    assert {one.depth: one.measures for one in found.exact} == exact
     assert {(one.width, one.depth): one.recall for one in found.searches} == pytest.approx(recalls)
+    assert {(one.width, one.depth): one.loss for one in found.searches} == losses
+    # Every query has results at ranks 1, 8 and 16.
+    assert exact[20] == {"RR@10": 1, "R@20": 1}
     # Otherwise nothing was tested.
     assert min(recalls.values()) < 0.7 < max(recalls.values())
-    assert (found.queries, found.passages, found.model, found.split, found.encoder) == (QUERIES, COUNT, "m", "dev", "e")
+    assert max(loss["R@20"] for loss in losses.values()) > 0
+    assert (found.queries, found.passages, found.model, found.split, found.encoder) == (20, COUNT, "m", "dev", "e")
     assert found.vectors_per_token == (CANDIDATES if kind == "ivfpq" else None)
-    assert [one.depth for one in found.exact] == [5, 20]
     assert all(one.milliseconds.mean > 0 and one.milliseconds.median > 0 for one in (*found.searches, *found.exact))
+
+
+def test_an_audit_without_judgements_measures_recall(folder, stage, tmp_path):
+    found = read_artifact(stage(**audited(folder, "hnsw", tmp_path / "all.json", qrels=[], measures=[])), Audit)
+    assert found.queries == QUERIES
+    assert all(one.loss == {} and 0 < one.recall <= 1 for one in found.searches)
 
 
 def test_probes_are_chosen_by_the_audit_of_an_encoders_index(folder, stage, tmp_path):
@@ -120,18 +144,30 @@ def test_an_audit_is_reproducible_except_for_times(folder, stage, tmp_path):
     assert text == json.dumps(json.loads(text), indent=2, sort_keys=True) + "\n"
 
 
-def test_the_sample_is_of_the_seed():
-    def drawn(sample, seed):
-        return audit.drawn(SimpleNamespace(sample=sample, seed=seed), QUERIES, "q.arrow").tolist()
+def test_the_sample_is_of_judged_queries_and_of_the_seed(folder):
+    ids, qrels = names("q", QUERIES), folder / "qrels.parquet"
 
-    assert drawn(None, 1) == drawn(QUERIES, 1) == drawn(99, 1) == list(range(QUERIES))
+    def drawn(sample, seed):
+        options = SimpleNamespace(qrels=qrels, relevance_level=1, sample=sample, seed=seed)
+        rows, found = audit.sample_queries(options, ids, "q.arrow")
+        assert found == {ids[row]: QRELS[ids[row]] for row in rows}
+        return rows.tolist()
+
+    assert drawn(None, 1) == drawn(20, 1) == drawn(99, 1) == list(range(0, QUERIES, 2))
     assert len(set(drawn(5, 1))) == 5
+    assert set(drawn(5, 1)) < set(range(0, QUERIES, 2))
     assert drawn(5, 1) == sorted(drawn(5, 1)) != drawn(5, 2)
 
 
-def test_bad_depths_are_refused(folder, refused, tmp_path):
-    line = refused(**audited(folder, "onng", tmp_path / "a.json", depths=[20, 5]))
-    assert line.startswith("--depths: found [20, 5], ")
+@pytest.mark.parametrize(
+    ("kind", "changes", "words"),
+    [
+        ("onng", {"depths": [20, 5]}, "--depths: found [20, 5], "),
+        ("onng", {"measures": ["MRR"]}, "measures: found 'MRR', "),
+    ],
+)
+def test_bad_options_are_refused(folder, refused, tmp_path, kind, changes, words):
+    assert refused(**audited(folder, kind, tmp_path / "a.json", **changes)).startswith(words)
 
 
 @pytest.mark.parametrize(
@@ -139,7 +175,7 @@ def test_bad_depths_are_refused(folder, refused, tmp_path):
     [
         ("passages", "d", 9, "m", f"found 9 passages, expected {COUNT} as in "),
         ("queries", "q", 3, "n", "found embeddings of model n, expected model m"),
-        ("queries", "q", 0, "m", "found no query, expected some"),
+        ("queries", "x", 3, "m", "found no query with judgements"),
     ],
 )
 def test_inputs_of_other_models_or_collections_are_refused(
@@ -153,8 +189,8 @@ def test_inputs_of_other_models_or_collections_are_refused(
 def made(index="onng", parameter="epsilon", model="m", recalls=None):
     times = Milliseconds(2.0, 1.5)
     recalls = recalls or {(0.1, 20): 0.8, (0.2, 20): 0.9, (0.4, 20): 0.9, (0.1, 5): 1.0}
-    searches = [Search(depth, times, recall, width) for (width, depth), recall in recalls.items()]
-    exact = [Exact(depth, Milliseconds(8.0, 8.0)) for depth in (5, 20)]
+    searches = [Search(depth, {"RR@10": 0.5}, times, recall, width) for (width, depth), recall in recalls.items()]
+    exact = [Exact(depth, {"RR@10": 0.75}, Milliseconds(8.0, 8.0)) for depth in (5, 20)]
     return Audit("e", exact, index, model, parameter, COUNT, QUERIES, searches, "dev")
 
 
@@ -206,7 +242,7 @@ def test_a_table_has_exact_search_first_and_all_searches_by_depth():
         ["dev", "e", "20", "onng", "epsilon 0.4", "0.9000", "2.00", "1.50"],
         ["dev", "e", "20", "hnsw", "ef 50", "0.9900", "2.00", "1.50"],
     ]
-    assert to_csv(table).splitlines()[2] == "dev,e,5,onng,epsilon 0.1,1.0,2.0,1.5,4.0,"
+    assert to_csv(table).splitlines()[2] == "dev,e,5,onng,epsilon 0.1,1.0,2.0,1.5,4.0,,0.5"
 
 
 def test_an_index_is_compared_with_the_exact_times_of_its_own_audit():
@@ -240,7 +276,7 @@ def test_a_panel_has_a_line_per_index_and_exact_search():
     ]
     assert second.ticks == [2.0, 5.0, 10.0]
     # The clock may be too coarse to see a search.
-    nothing = replace(both()[0], exact=[Exact(5, Milliseconds(0.0, 0.0))])
+    nothing = replace(both()[0], exact=[Exact(5, {}, Milliseconds(0.0, 0.0))])
     assert audit_panels(audits_table([nothing]))[0].ticks == []
 
 
@@ -255,3 +291,9 @@ def test_a_panel_has_a_line_per_index_and_exact_search():
 )
 def test_marks_are_round_and_hold_all_values(values, marks):
     assert round_numbers(values) == marks
+
+
+def test_measures_are_of_documents_if_passages_are_aggregated():
+    options = SimpleNamespace(measures=["RR@10"], aggregate="max", relevance_level=1)
+    ranking = Ranking("q", ["a#1", "a#2", "b#0"], np.array([3.0, 3.0, 1.0]))
+    assert audit.evaluate(options, run_of([ranking]), {"q": {"b": 1}}) == {"RR@10": 1 / 2}

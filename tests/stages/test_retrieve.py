@@ -208,10 +208,10 @@ def by_index(model, caches, folder, tmp_path):
 
 
 @pytest.fixture
-def audited(by_index, tmp_path):
+def audited(by_index, world, tmp_path):
     """Options of an audit of the index; keyword arguments replace some."""
-    named = by_index(tag=None, depth=None, widths=[1, 2, LISTS], candidates=30)
-    named |= {"depths": [5, 20], "encoder": "late", "split": "dev", "threads": 1}
+    named = by_index(tag=None, depth=None, qrels=world.path("qrels.parquet"), widths=[1, 2, LISTS], candidates=30)
+    named |= {"depths": [5, 20], "measures": "RR@10", "encoder": "late", "split": "dev", "threads": 1}
     return lambda **changes: named | {"output": tmp_path / "audit.json"} | changes
 
 

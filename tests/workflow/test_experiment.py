@@ -22,7 +22,7 @@ from cort.systems.base import System
 from tests.support.common import COMMIT
 from tests.support.configs import FILES, GONE, built, changed, complaints, completed, mistakes_in
 from workflow import inputs, settings
-from workflow.inputs import excluded_queries, explorers, files_per_run, reported
+from workflow.inputs import excluded_queries, explorers, files_per_run, judgements, reported
 
 LINEAR = {"systems": ["bm25", "cort"], "method": "linear"}
 TRAINING_FILES = {kind: f"data/{kind}.train.tsv" for kind in ("queries", "qrels")}
@@ -482,7 +482,10 @@ def test_an_experiment_without_judgements_has_runs_and_pages():
     assert explorers(experiment) == ["results/tiny/report/explore/test/index.html"]
     assert reported(experiment, "overlaps") == ["results/tiny/overlap/test.json"]
     del experiment.config["splits"]["validation"]
+    wildcards = Wildcards(fromdict={"split": "test", "encoder": "encoder", "index": "hnsw"})
     assert experiment.systems["cort-hnsw"].audit_on("") == "results/tiny/audit/test/encoder.hnsw.json"
+    assert judgements(experiment, wildcards) == []
+    assert "--measures" not in settings.audit(experiment, wildcards)
 
 
 def test_each_system_is_made_once(monkeypatch):

@@ -158,6 +158,7 @@ rule audit:
     input:
         queries=paths.QUERY_VECTORS,
         passages=shards(paths.VECTORS),
+        qrels=of(inputs.judgements),
         index=f"{paths.GRAPH}meta.json",
     output:
         paths.AUDIT,
@@ -170,11 +171,11 @@ rule audit:
         runtime=growing(720),
     params:
         index=subpath(input.index, parent=True),
-        options=options(settings.audit),
+        options=options(settings.audit, "collection.aggregate"),
     message:
         "Audit the index {wildcards.index} of {wildcards.encoder} on {wildcards.split} against exact search"
     shell:
-        "exec python -m cort.audit graph --queries {input.queries:q} --passages {input.passages:q}"
+        "exec python -m cort.audit graph --queries {input.queries:q} --passages {input.passages:q} --qrels {input.qrels:q}"
         " --kind {wildcards.index} --index {params.index:q} {params.options:q} --encoder {wildcards.encoder:q}"
         " --split {wildcards.split} --threads {threads} --output {output:q} --log {log:q}"
 
@@ -182,6 +183,7 @@ rule audit:
 rule audit_ivfpq:
     input:
         unpack(of(inputs.of_audit)),
+        qrels=of(inputs.judgements),
         index=f"{paths.GRAPH}meta.json",
     output:
         paths.AUDIT,
@@ -195,10 +197,10 @@ rule audit_ivfpq:
     params:
         model=folder_of_model,
         index=subpath(input.index, parent=True),
-        options=options(settings.audit, settings.of_exact_search, "audit.candidates"),
+        options=options(settings.audit, settings.of_exact_search, "audit.candidates", "collection.aggregate"),
     message:
         "Audit the index {wildcards.index} of {wildcards.encoder} on {wildcards.split} against exact search"
     shell:
         "exec python -m cort.audit ivfpq --model {params.model:q} --queries {input.queries:q} --passages {input.passages:q}"
-        " --kind {wildcards.index} --index {params.index:q} {params.options:q}"
+        " --qrels {input.qrels:q} --kind {wildcards.index} --index {params.index:q} {params.options:q}"
         " --encoder {wildcards.encoder:q} --split {wildcards.split} --threads {threads} --output {output:q} --log {log:q}"
