@@ -160,14 +160,8 @@ def measure(
         values = evaluate(options, found, qrels)
         loss = {measure: value - values[measure] for measure, value in one.measures.items()}
         searches.append(Search(one.depth, loss, milliseconds, recall, width))
-        log.info(
-            "%s %g, depth %d: recall %.4f, %.2f ms per query",
-            kind.parameter,
-            width,
-            one.depth,
-            recall,
-            milliseconds.mean,
-        )
+        words = (kind.parameter, width, one.depth, recall, milliseconds.mean)
+        log.info("%s %g, depth %d: recall %.4f, %.2f ms per query", *words)
     audit = Audit(
         encoder=options.encoder,
         exact=exact,

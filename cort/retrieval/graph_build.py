@@ -3,24 +3,32 @@
 `cort/retrieval/graph_search.py` describes the files.
 """
 
+import hashlib
+import json
 import logging
 import os
+import shutil
+import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
-from cort.formats.artifacts import write_artifact
+from cort.formats.artifacts import read_artifact, write_artifact
 from cort.formats.shards import all_ids, open_shards
 from cort.formats.tables import arrow_writer
 from cort.retrieval.graph_search import HNSW_SPACE, IDS, library, unit_lengths
 from cort.retrieval.indexes import IDS_FILE, INDEXES, META_FILE
 from cort.retrieval.rankings import Rows, Vectors
 from cort.retrieval.vectors import PassageVectors
-from cort.runtime.errors import input_error
+from cort.runtime.checksums import SUFFIX, checksum, verify
+from cort.runtime.errors import InputError, input_error
 from cort.runtime.files import atomic_folder, temporary_folder
-from cort.runtime.options import options_class, required, thread_count
+from cort.runtime.options import optional, options_class, required, thread_count
+from cort.runtime.program import program_of
 from cort.runtime.progress import track
 from cort.settings.models import Hnsw, Onng
 
@@ -28,6 +36,7 @@ HNSW_SEED = 100
 DISTANCE = "Normalized L2"
 # Vectors added at a time. NGT itself links 200 at a time: multiples of that give the same graph as all at once.
 ADDED_AT_ONCE = 5_000
+PROGRESS_FILE = "progress.json"
 
 log = logging.getLogger(__name__)
 
@@ -46,11 +55,11 @@ def _nodes_of(paths: Sequence[str], *, zeros: bool) -> tuple[PassageVectors, Row
     return vectors, rows
 
 
-def _blocks(vectors: PassageVectors, rows: Rows) -> Iterator[Vectors]:
-    """Yield the vectors of all nodes, `ADDED_AT_ONCE` at a time, across shards."""
-    starts = range(0, len(rows), ADDED_AT_ONCE)
+def _blocks(vectors: PassageVectors, rows: Rows, done: int = 0) -> Iterator[Vectors]:
+    """Yield the vectors of the nodes from number `done` on, `ADDED_AT_ONCE` at a time, across shards."""
+    starts = range(done, len(rows), ADDED_AT_ONCE)
     blocks = (vectors[rows[start : start + ADDED_AT_ONCE]].astype(np.float32) for start in starts)
-    return track(blocks, len(rows), "vectors added", size=len)
+    return track(blocks, len(rows), "vectors added", done, len)
 
 
 def _complete(folder: Path, kind: str, vectors: PassageVectors, rows: Rows, how: Mapping[str, object]) -> None:
@@ -98,6 +107,48 @@ def build_hnsw(options: HnswOptions) -> None:
         _complete(folder, "hnsw", vectors, rows, {**how, "space": HNSW_SPACE})
 
 
+@dataclass(frozen=True)
+class Progress:
+    """What belongs to a saved unfinished ANNG: its identity, and the number of vectors added."""
+
+    identity: str
+    added: int
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """Folder of an unfinished ANNG, replaced as a whole after `every` seconds."""
+
+    folder: Path
+    identity: str
+    every: float
+
+    def restore(self, work: Path) -> int:
+        """Copy the saved graph to `work` if it is undamaged and of this build; return its number of vectors, or 0."""
+        if not self.folder.exists():
+            return 0
+        try:
+            verify([self.folder])
+            saved = read_artifact(self.folder / PROGRESS_FILE, Progress)
+        except (InputError, OSError) as error:
+            log.warning("the build begins anew, without a damaged checkpoint: %s", error)
+            shutil.rmtree(self.folder)
+            return 0
+        if saved.identity != self.identity:
+            log.info("%s holds an unfinished graph of another build: ignored", self.folder)
+            return 0
+        shutil.copytree(self.folder, work, ignore=shutil.ignore_patterns(PROGRESS_FILE, SUFFIX))
+        log.info("resumes after %d vectors", saved.added)
+        return saved.added
+
+    def keep(self, work: Path, added: int) -> None:
+        """Replace the saved graph by the files that NGT has just written to `work` and does not read again."""
+        with atomic_folder(self.folder) as folder:
+            for path in work.iterdir():
+                shutil.move(path, folder / path.name)
+            write_artifact(folder / PROGRESS_FILE, Progress(self.identity, added))
+
+
 @options_class
 class OnngOptions(Onng):
     """An ONNG graph of vectors (Iwasaki & Miyazaki, 2018; CoRT paper, section 4.5.3), with NGT.
@@ -108,7 +159,8 @@ class OnngOptions(Onng):
     inner product do. The meaning of epsilon depends on the distance, so meta.json records it. Passages whose vector is
     zero have no such distance and are left out.
 
-    Nearly all of the time goes into the ANNG, and grows faster than the number of passages.
+    Nearly all of the time goes into the ANNG, and grows faster than the number of passages. With --checkpoints it is
+    saved there from time to time, and an interrupted build resumes from it, to the same bytes.
 
     Reads:  embedding shards of the passages, unit vectors
     Writes: a folder with NGT's files (grp, obj, prf, robj, tre), ids.arrow (id of each vector, in order) and meta.json
@@ -116,7 +168,42 @@ class OnngOptions(Onng):
 
     passages: tuple[str, ...] = required("ARROW", "all embedding shards")
     threads: int = thread_count(len(os.sched_getaffinity(0)))
+    checkpoints: str | None = optional(None, "keeps the unfinished ANNG; removed at the end", "FOLDER")
+    checkpoint_every: float = optional(600.0, metavar="SECONDS")
     output: str = required("FOLDER")
+
+
+def _identity(options: OnngOptions) -> str:
+    """Hash all that determines the bytes of an ANNG; how the vectors are divided into shards also counts."""
+    decisive = {
+        "vectors": [*map(checksum, options.passages)],
+        "edges": options.edges,
+        "program": [program_of("cort.index onng"), version("ngt")],
+    }
+    return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()
+
+
+def _build_anng(
+    options: OnngOptions, vectors: PassageVectors, rows: Rows, path: Path, checkpoint: Checkpoint | None
+) -> None:
+    import ngtpy
+
+    added = checkpoint.restore(path) if checkpoint else 0
+    if not added:
+        # 0: a search follows all edges; the optimized graph has few anyway.
+        limits = {"edge_size_for_creation": options.edges, "edge_size_for_search": 0}
+        ngtpy.create(str(path), vectors.dimension, distance_type=DISTANCE, **limits)
+    index = ngtpy.Index(str(path), log_disabled=True)
+    saved = time.monotonic()
+    for block in _blocks(vectors, rows, added):
+        index.batch_insert(block, num_threads=options.threads)
+        added += len(block)
+        if checkpoint and time.monotonic() - saved >= checkpoint.every:
+            index.save()
+            checkpoint.keep(path, added)
+            saved = time.monotonic()
+    index.save()
+    index.close()
 
 
 def build_onng(options: OnngOptions) -> None:
@@ -125,16 +212,12 @@ def build_onng(options: OnngOptions) -> None:
 
     # NGT leaves out vectors that are zero in silence, which would move the rows of the others.
     vectors, rows = _nodes_of(options.passages, zeros=False)
+    checkpoint = None
+    if options.checkpoints:
+        checkpoint = Checkpoint(Path(options.checkpoints) / "anng", _identity(options), options.checkpoint_every)
     with atomic_folder(options.output) as folder, temporary_folder(options.output) as work:
-        plain, optimized = str(work / "anng"), work / "onng"
-        # 0: a search follows all edges; the optimized graph has few anyway.
-        limits = {"edge_size_for_creation": options.edges, "edge_size_for_search": 0}
-        ngtpy.create(plain, vectors.dimension, distance_type=DISTANCE, **limits)
-        index = ngtpy.Index(plain, log_disabled=True)
-        for block in _blocks(vectors, rows):
-            index.batch_insert(block, num_threads=options.threads)
-        index.save()
-        index.close()
+        plain, optimized = work / "anng", work / "onng"
+        _build_anng(options, vectors, rows, plain, checkpoint)
         edges = {"outgoing": options.outgoing, "incoming": options.incoming}
         optimizer = ngtpy.Optimizer(**{f"num_of_{kind}s": number for kind, number in edges.items()}, log_disabled=True)
         optimizer.set_processing_modes(
@@ -146,7 +229,9 @@ def build_onng(options: OnngOptions) -> None:
             accuracy_table_generation=False,
         )
         log.info("optimizes the graph")
-        optimizer.execute(plain, str(optimized))
+        optimizer.execute(str(plain), str(optimized))
         for name in {*INDEXES["onng"].files} - {IDS_FILE}:
             os.replace(optimized / name, folder / name)
         _complete(folder, "onng", vectors, rows, {"edges": options.edges, **edges, "distance": DISTANCE})
+    if checkpoint:
+        shutil.rmtree(checkpoint.folder.parent, ignore_errors=True)

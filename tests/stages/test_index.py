@@ -1,5 +1,9 @@
 import builtins
 import json
+import re
+import signal
+import subprocess
+from pathlib import Path
 
 import hnswlib
 import numpy as np
@@ -9,7 +13,8 @@ from cort import index
 from cort.formats.runs import read_run
 from cort.retrieval import graph_build
 from cort.retrieval.indexes import GRAPHS, INDEXES
-from tests.support.common import command_line
+from tests.support.common import command_line, wait_until
+from tests.support.processes import Python
 from tests.support.vectors import DIMENSION, copy, names, shard, unit, write_world
 
 # A width with which (nearly) all of the exact results are found, options with a fast build, and settings in meta.json.
@@ -250,3 +255,81 @@ def test_without_hnswlib_one_line_says_what_to_install(tmp_path, refused, monkey
 def test_no_queries_give_an_empty_run(built, tmp_path, search):
     queries = shard(tmp_path / "none.arrow", [], unit(2, 0))
     assert search(built[0], tmp_path, queries, built[1] / "index").read_bytes() == b""
+
+
+KILLED = """
+import sys
+from cort import index
+from cort.retrieval import graph_build
+graph_build.ADDED_AT_ONCE = 200
+sys.exit(index.main(sys.argv[1:]))
+"""
+
+
+def start(folder, passages):
+    named = {"passages": passages, "edges": 40, "threads": 1, "output": folder / "index", "log": folder / "log"}
+    kept = {"checkpoints": folder / "kept", "checkpoint_every": 0}
+    return Python("-c", KILLED, "onng", *command_line(named, kept), stderr=subprocess.DEVNULL)
+
+
+def kept_vectors(folder):
+    try:
+        return json.loads((folder / "kept" / "anng" / "progress.json").read_text())["added"]
+    except FileNotFoundError:
+        return 0
+
+
+def test_a_killed_build_resumes_to_the_same_bytes(tmp_path):
+    passages = passages_of(tmp_path, unit(1, 4_000))
+    with start(tmp_path, passages) as process:
+        wait_until(lambda: kept_vectors(tmp_path) >= 800 or process.poll() is not None, pause=0.01)
+    assert process.returncode == -signal.SIGKILL
+    assert not (tmp_path / "index").exists()
+    before = kept_vectors(tmp_path)
+    assert 800 <= before < 4_000
+    assert start(tmp_path, passages).wait() == 0
+    assert int(re.search(r"resumes after (\d+) vectors", (tmp_path / "log").read_text())[1]) == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["index", "log", "p.arrow"]
+    assert same_files(tmp_path / "index", build("onng", tmp_path / "whole", passages, edges=40))
+
+
+def keep_some(folder, passages, monkeypatch, refused):
+    """Build until a checkpoint is written, and fail then."""
+    keep = graph_build.Checkpoint.keep
+
+    def keep_and_fail(checkpoint, work, count):
+        keep(checkpoint, work, count)
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(graph_build, "ADDED_AT_ONCE", 200)
+        patch.setattr(graph_build.Checkpoint, "keep", keep_and_fail)
+        kept = {"checkpoints": folder / "kept", "checkpoint_every": 0}
+        refused("index onng", passages=passages, edges=20, threads=2, **kept, output=folder / "index")
+    assert kept_vectors(folder) == 200
+
+
+@pytest.mark.parametrize(("edges", "seed"), [(20, 2), (30, 1)], ids=["other vectors", "other edges"])
+def test_checkpoints_of_another_build_are_not_used(tmp_path, monkeypatch, refused, capsys, edges, seed):
+    keep_some(tmp_path, passages_of(tmp_path, unit(1, 600)), monkeypatch, refused)
+    passages = passages_of(tmp_path, unit(seed, 600))
+    capsys.readouterr()
+    output = build("onng", tmp_path, passages, edges=edges, checkpoints=tmp_path / "kept")
+    assert "resumes after" not in capsys.readouterr().err
+    assert not (tmp_path / "kept").exists()
+    assert same_files(output, build("onng", tmp_path / "whole", passages, edges=edges))
+
+
+@pytest.mark.parametrize("damage", [lambda path: path.write_bytes(b"{"), Path.unlink], ids=["damaged", "missing"])
+@pytest.mark.parametrize("name", ["grp", "progress.json"])
+def test_a_build_begins_anew_without_a_damaged_checkpoint(tmp_path, monkeypatch, refused, capsys, name, damage):
+    passages = passages_of(tmp_path, unit(1, 600))
+    keep_some(tmp_path, passages, monkeypatch, refused)
+    damage(path := tmp_path / "kept" / "anng" / name)
+    capsys.readouterr()
+    output = build("onng", tmp_path, passages, edges=20, checkpoints=tmp_path / "kept")
+    said = capsys.readouterr().err
+    assert f"WARNING the build begins anew, without a damaged checkpoint: {path}: found " in said
+    assert "resumes after" not in said
+    assert not (tmp_path / "kept").exists()
+    assert same_files(output, build("onng", tmp_path / "whole", passages, edges=20))

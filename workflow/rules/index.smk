@@ -106,16 +106,19 @@ rule onng:
         index_files("onng"),
     threads: 8
     resources:
+        checkpoint_seconds=600,
         mem_mb=growing(2000, per_mb=4),
         runtime=growing(1440),
     params:
         folder=subpath(output[0], parent=True),
         options=options(all_of("encoders.{encoder}.onng")),
+        checkpoints=f"{paths.CHECKPOINTS}/onng/{{encoder}}",
     message:
         "Build the ONNG index over the vectors of {wildcards.encoder}"
     shell:
         "exec python -m cort.index onng --passages {input.passages:q} {params.options:q} --threads {threads}"
-        " --output {params.folder:q} --log {log:q}"
+        " --output {params.folder:q}"
+        " --checkpoints {params.checkpoints:q} --checkpoint-every {resources.checkpoint_seconds} --log {log:q}"
 
 
 rule hnsw:
