@@ -46,7 +46,7 @@ from cort.models.tokenizer import fingerprint
 from cort.models.truncation import log_truncation
 from cort.retrieval.anserini import IMPACTS
 from cort.retrieval.audits import audited_width
-from cort.retrieval.graph_search import open_index, open_queries
+from cort.retrieval.graph_search import GraphSearch, open_index, open_queries
 from cort.retrieval.impacts import as_text
 from cort.retrieval.indexes import INDEXES, RECALL
 from cort.retrieval.lucene import (
@@ -65,7 +65,7 @@ from cort.retrieval.options import (
     SearchOptions,
     TokenOptions,
 )
-from cort.retrieval.rankings import Index, IndexSearch, batches_of, rank
+from cort.retrieval.rankings import Index, batches_of, rank
 from cort.runtime.commands import Commands, main_of_commands
 from cort.runtime.devices import lease
 from cort.runtime.errors import input_error
@@ -237,7 +237,7 @@ def retrieve_by_graph(options: GraphRunOptions) -> None:
     width = _choose_width(options, options.kind, graph.meta.model)
     queries = open_queries(options.queries, graph.meta)
     how = f"at {INDEXES[options.kind].parameter} {width:g}"
-    _search(options, IndexSearch(graph, width, options.threads), queries, how, graph.meta.count)
+    _search(options, GraphSearch(graph, width, options.threads), queries, how, graph.meta.count)
 
 
 def retrieve_by_tokens(options: TokenRunOptions) -> None:

@@ -6,8 +6,11 @@ An index is a folder with the library's files, ids.arrow (the id of each vector,
 how it was built and the size of each file.
 """
 
+import multiprocessing
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -19,7 +22,7 @@ from cort.formats.artifacts import read_artifact
 from cort.formats.shards import Shard, open_shards
 from cort.formats.tables import open_arrow
 from cort.retrieval.indexes import FIX, IDS_FILE, INDEXES, META_FILE
-from cort.retrieval.rankings import DocIds, Results, Rows, Vectors
+from cort.retrieval.rankings import Approximate, DocIds, IndexSearch, Results, Rows, Vectors
 from cort.retrieval.vectors import PassageVectors
 from cort.runtime.errors import input_error
 
@@ -29,6 +32,7 @@ MEASURED_AT_ONCE = 65_536
 IDS = pa.schema({"id": "string"})
 # The distance of HNSW: 1 - inner product.
 HNSW_SPACE = "ip"
+QUERIES_PER_BLOCK = 64
 
 #: finds for a vector, with a width, in one thread, at most `depth` passages, fewer if no more are reached: their rows
 #: and scores
@@ -126,6 +130,28 @@ def open_index(kind: str, folder: str | Path) -> Graph:
         found = f"an index that cannot be read ({error})"
         raise input_error(folder / INDEXES[kind].files[0], found, "a complete index", FIX) from error
     return Graph(nearest, DocIds(open_arrow(folder / IDS_FILE, "list of ids", FIX)["id"]), meta)
+
+
+class GraphSearch(IndexSearch):
+    """An open graph with the width of its searches."""
+
+    def search(self, queries: Vectors, depth: int) -> list[Results]:
+        """Rank passages for each query, several blocks of queries at a time."""
+        if min(self.threads, len(queries)) < 2:
+            return super().search(queries, depth)
+        # NGT holds Python's lock while it searches, hence processes. Forked ones share the memory of the index.
+        global _shared
+        _shared = self.index
+        with ProcessPoolExecutor(self.threads, multiprocessing.get_context("fork")) as pool:
+            search = partial(_search, width=self.width, depth=depth)
+            return [*pool.map(search, queries, chunksize=QUERIES_PER_BLOCK)]
+
+
+_shared: Approximate
+
+
+def _search(query: Vectors, width: float, depth: int) -> Results:
+    return _shared.search(query, width, depth)
 
 
 def open_queries(paths: Sequence[str], meta: Meta) -> list[Shard]:

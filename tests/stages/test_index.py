@@ -11,7 +11,7 @@ import pytest
 
 from cort import index
 from cort.formats.runs import read_run
-from cort.retrieval import graph_build
+from cort.retrieval import graph_build, graph_search
 from cort.retrieval.indexes import GRAPHS, INDEXES
 from tests.support.common import command_line, wait_until
 from tests.support.processes import Python
@@ -105,9 +105,10 @@ def test_a_wide_search_finds_what_brute_force_finds(built, search):
     assert missed <= {"hnsw": 0, "onng": 0.005 * 70 * 50}[kind]
 
 
-def test_threads_and_repetition_change_no_byte_of_a_run(built, search):
+def test_processes_blocks_and_repetition_change_no_byte_of_a_run(built, search, monkeypatch):
     results = set()
-    for threads in (1, 2, 1):
+    for threads, block in ((1, 64), (2, 64), (2, 7), (1, 64)):
+        monkeypatch.setattr(graph_search, "QUERIES_PER_BLOCK", block)
         width = {"width": 20} if built[0] == "hnsw" else {}
         results.add(search(*built, threads=threads, depth=20, **width).read_bytes())
     assert len(results) == 1
