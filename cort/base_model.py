@@ -30,7 +30,7 @@ from cort.formats import tables
 from cort.formats.artifacts import json_option
 from cort.formats.cleaning import Form, convert
 from cort.formats.records import offsets_of
-from cort.models.hub import check_weights, find_folder, open_tokenizer
+from cort.models.hub import find_folder, open_tokenizer
 from cort.runtime import cli
 from cort.runtime.errors import InputError, input_error, reason_of
 from cort.runtime.files import atomic_folder
@@ -189,7 +189,6 @@ def fetch_pretrained(name: str, revision: str | None, seed: int, folder: Path) -
     from cort.models.transformer import count_tokens
 
     source, fix = find_folder(name, revision)
-    check_weights(source)
     tokenizer = open_tokenizer(source, fix)
     torch.manual_seed(seed)
     model: Any = load_transformer(source, fix=fix, dtype="auto")

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 from cort.formats.cleaning import Form
 from cort.models.settings import EncoderSettings
 from cort.runtime import cli
-from cort.runtime.errors import input_error, shorten
+from cort.runtime.errors import input_error
 from cort.runtime.files import atomic_folder
 from cort.runtime.options import options_class, read_options, required
 from cort.settings.fields import as_key
@@ -40,9 +40,8 @@ log = logging.getLogger(__name__)
 
 # The pooler, pre-training heads, and buffers that older versions of transformers saved and newer ones recompute.
 DROPPED = re.compile(r"transformer\.(pooler\..+|cls\..+|predictions\..+|embeddings\.(position_ids|token_type_ids))")
-PREFIX = "transformer."
+TRANSFORMER, PROJECTION = "transformer.", "f1."
 CODE = re.compile(r"GLOBAL (\S+)")
-COMPLAINT_LENGTH = 160
 FIX = "name the base model it was trained from, or another file"
 
 
@@ -63,20 +62,14 @@ def read_tensors(path: str | Path) -> dict[str, Tensor]:
             # Torch's warnings about pickles are for their authors.
             warnings.simplefilter("ignore")
             content: Any = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # torch raises errors of many kinds for other files
-        found = f"a file that does not only have tensors and plain values ({shorten(_reason(error), COMPLAINT_LENGTH)})"
+    except Exception as error:  # torch raises errors of many kinds for other files, and advises to trust them
+        named = CODE.search(str(error))
+        reason = f"it names {named[1]}" if named else type(error).__name__
+        found = f"a file that does not only have tensors and plain values ({reason})"
         fix = "download it again, or ask its authors for the state_dict alone"
         raise input_error(path, found, "a Lightning checkpoint or a state_dict", fix) from error
     tensors = content.get("state_dict", content) if isinstance(content, dict) else {}
     return {name: value for name, value in tensors.items() if isinstance(value, torch.Tensor)}
-
-
-def _reason(error: Exception) -> str:
-    """Return torch's complaint without its advice to trust the file."""
-    if named := CODE.search(str(error)):
-        return f"it names {named[1]}"
-    message = str(error).rpartition("WeightsUnpickler error:")[2].strip()
-    return message.splitlines()[0] if message else type(error).__name__
 
 
 def rename(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
@@ -84,12 +77,10 @@ def rename(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
 
     :param prefix: of the architecture; in a model with a head, the transformer's names begin with it.
     """
-    if any(name.startswith(PREFIX) for name in tensors):
+    if any(name.startswith(TRANSFORMER) for name in tensors):
         return tensors
-    return {
-        name if name.startswith("f1.") else PREFIX + name.removeprefix(f"{prefix}."): value
-        for name, value in tensors.items()
-    }
+    names = {name: name if name.startswith(PROJECTION) else TRANSFORMER + name.removeprefix(prefix) for name in tensors}
+    return {names[name]: value for name, value in tensors.items()}
 
 
 @options_class
@@ -104,6 +95,8 @@ class Options(EncoderSettings):
 
 def stage(options: Options) -> None:
     """Read, check, and write both folders."""
+    from torch import nn
+
     from cort.models.card import write_card
     from cort.models.encoder import new_encoder
     from cort.models.loading import check_tensors
@@ -112,16 +105,16 @@ def stage(options: Options) -> None:
     # All drawn weights are replaced.
     settings = read_options(EncoderSettings, options)
     encoder = new_encoder(options.base_model, settings, seed=0, cleaning=options.cleaning)
-    parts = {PREFIX: encoder.transformer, "f1.": encoder.projection}
-    layers = {part: layer for part, layer in parts.items() if layer}
-    own = {f"{part}{name}": value for part, layer in layers.items() for name, value in layer.state_dict().items()}
-    tensors = rename(tensors, encoder.transformer.base_model_prefix)
+    layers = nn.ModuleDict({TRANSFORMER[:-1]: encoder.transformer})
+    if encoder.projection is not None:
+        layers[PROJECTION[:-1]] = encoder.projection
+    own = layers.state_dict()
+    tensors = rename(tensors, f"{encoder.transformer.base_model_prefix}.")
     tensors = {name: value for name, value in tensors.items() if name in own or not DROPPED.fullmatch(name)}
-    sizes = [len(part["f1.weight"]) for part in (tensors, own) if "f1.weight" in part]
-    fix = f"set dimension to {sizes[0]}" if len(set(sizes)) > 1 else FIX
+    sizes = {len(part["f1.weight"]) for part in (tensors, own) if "f1.weight" in part}
+    fix = f"set dimension to {len(tensors['f1.weight'])}" if len(sizes) > 1 else FIX
     check_tensors(options.weights, tensors, own, fix)
-    for part, layer in layers.items():
-        layer.load_state_dict({name.removeprefix(part): tensors[name] for name in own if name.startswith(part)})
+    layers.load_state_dict(tensors)
     for piece in ("best", "last"):
         with atomic_folder(Path(options.output) / piece) as folder:
             encoder.save(folder)

@@ -18,7 +18,7 @@ import sys
 from pathlib import Path
 from typing import Any, Literal
 
-from cort.models.hub import check_weights, find_folder, open_tokenizer
+from cort.models.hub import find_folder, open_tokenizer
 from cort.models.layout import read_prompts
 from cort.models.truncation import read_limits
 from cort.runtime import cli
@@ -65,7 +65,6 @@ class Options:
 
 def stage(options: Options) -> None:
     """Find, load and check the model; write its folder atomically."""
-    from cort.models import encoder
     from cort.models.card import write_card
     from cort.models.released import ENCODERS, Overrides, load_released_reranker
 
@@ -81,7 +80,7 @@ def stage(options: Options) -> None:
         if options.kind in ENCODERS:
             model = ENCODERS[options.kind](folder, overrides, fix)
             model.save(work)
-            encoder.check_lengths("--", work, model)
+            model.check_lengths("--", work)
         else:
             model = load_released_reranker(folder, options.kind, overrides, fix)
             model.save(work)
@@ -100,7 +99,6 @@ def save_text_model(folder: Path, fix: str, options: Options) -> None:
     from cort.models.transformer import count_tokens
     from cort.models.weigher import load_vocabulary, load_weigher
 
-    check_weights(folder)
     tokenizer = open_tokenizer(folder, fix)
     with atomic_folder(options.output) as temporary, naming(folder, temporary):
         tokenizer.save_pretrained(temporary)

@@ -7,20 +7,19 @@ only provides its tokenizer; it continues with the transformer of the passages, 
 
 from __future__ import annotations
 
+import copy
 import json
-import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
 from torch import nn
 
 from cort.models.layout import tokenizer_folder
 from cort.models.loading import check_transformer, without_flash
-from cort.models.modules import CLASS_OF_TASK, WEIGHTS, quiet
+from cort.models.modules import CLASS_OF_TASK, quiet
 from cort.models.tokenizer import FILTER, Template, load_template, read_special_tokens, refusing
 from cort.models.transformer import accepted_inputs, count_tokens
 from cort.runtime.imports import sentence_transformers
@@ -83,36 +82,27 @@ def set_tokenizer(module: Any, base_model: str | Path, length: int, segment: int
 
 def framed(path: Path, template: Template, cleaning: str) -> Any:
     """Read a tokenizer, and have it clean and frame texts."""
-    from tokenizers import Tokenizer
+    from tokenizers import Tokenizer, processors
 
     with refusing(path.parent):
-        content = json.loads(Tokenizer.from_file(str(path)).to_str())
-        tokens = {number: token for token, number in Tokenizer.from_file(str(path)).get_vocab(True).items()}
-    content |= {"truncation": None, "padding": None, "post_processor": post_processor(template, tokens)}
+        content = json.loads(Tokenizer.from_file(str(path)).to_str()) | {"truncation": None, "padding": None}
     if cleaning == "cort":
         others = [content["normalizer"]] if content["normalizer"] else []
         content["normalizer"] = {"type": "Sequence", "normalizers": [*FILTER, *others]}
-    return Tokenizer.from_str(json.dumps(content))
+    tokenizer = Tokenizer.from_str(json.dumps(content))
 
+    def part(before: Sequence[int], name: str, after: Sequence[int], segment: int) -> list[str]:
+        first, last = ([f"{tokenizer.id_to_token(number)}:{segment}" for number in ids] for ids in (before, after))
+        return [*first, f"${name}:{segment}", *last]
 
-def post_processor(template: Template, tokens: dict[int, str]) -> dict[str, Any]:
-    """Describe a template to the tokenizers library."""
-
-    def part(before: Sequence[int], name: str, after: Sequence[int], segment: int) -> list[dict[str, Any]]:
-        first, last = (
-            [{"SpecialToken": {"id": tokens[number], "type_id": segment}} for number in ids] for ids in (before, after)
-        )
-        return [*first, {"Sequence": {"id": name, "type_id": segment}}, *last]
-
-    first = part(template.before, "A", template.between, 0)
-    second = part((), "B", template.after, template.second_segment)
-    used = {tokens[number]: number for number in (*template.before, *template.between, *template.after)}
-    return {
-        "type": "TemplateProcessing",
-        "single": part(template.before, "A", template.after, template.segment),
-        "pair": [*first, *second],
-        "special_tokens": {name: {"id": name, "ids": [number], "tokens": [name]} for name, number in used.items()},
-    }
+    first, second = template.before, template.second_segment
+    used = {number: tokenizer.id_to_token(number) for number in (*first, *template.between, *template.after)}
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single=part(first, "A", template.after, template.segment),
+        pair=[*part(first, "A", template.between, 0), *part((), "B", template.after, second)],
+        special_tokens=[(token, number) for number, token in used.items()],
+    )
+    return tokenizer
 
 
 def routed(
@@ -131,36 +121,29 @@ def routed(
     module.query_length, module.document_length = lengths
     query = [module]
     if module.reads_segments and segments[0] != segments[1]:
-        query = [_without_layers(base_model, module, lengths[0]), module]
+        query = [_without_layers(module, lengths[0]), module]
         set_tokenizer(query[0], base_model, lengths[0], segments[0], cleaning)
         query[0].query_length = lengths[0]
     router = Router({"document": [module], "query": query}, default_route="document")
     return router, query[0]
 
 
-def _without_layers(base_model: str | Path, module: Any, length: int) -> Any:
+def _without_layers(module: Any, length: int) -> Any:
     """Make a Transformer module without layers, which only provides a tokenizer."""
-    from sentence_transformers.base.modules import Transformer
     from transformers import BertConfig, BertModel
 
     sizes = {"hidden_size": 1, "num_hidden_layers": 0, "num_attention_heads": 1, "intermediate_size": 1}
     vocabulary, positions = count_tokens(module.model), max(length, 2)
-    config = BertConfig(vocab_size=vocabulary, max_position_embeddings=positions, **sizes)
-    weights = {name: torch.zeros_like(value) for name, value in BertModel(config).state_dict().items()}
-    with tempfile.TemporaryDirectory() as folder:
-        config.architectures = ["BertModel"]
-        config.save_pretrained(folder)
-        save_file(
-            {name: torch.zeros_like(value) for name, value in weights.items()}, Path(folder) / WEIGHTS, {"format": "pt"}
-        )
-        module.processor.save_pretrained(folder)
-        modality = {"text": {"method": "forward", "method_output_name": "last_hidden_state"}}
-        more = {"modality_config": modality, "module_output_name": "no_embeddings", "unpad_inputs": False}
-        empty = quiet(Transformer)(folder, model_kwargs={"local_files_only": True}, **more)
+    # All but the weights.
+    empty = copy.deepcopy(module, {id(module.model): None})
+    config = BertConfig(vocab_size=vocabulary, max_position_embeddings=positions, use_cache=False, **sizes)
+    empty.model = BertModel(config)
     empty.model.pooler = None
-    empty.reads_segments = True
-    for parameter in empty.parameters():
-        parameter.requires_grad = False
+    for parameter in empty.model.parameters():
+        nn.init.zeros_(parameter).requires_grad_(False)
+    empty.modality_config = {"text": {"method": "forward", "method_output_name": "last_hidden_state"}}
+    empty.module_output_name, empty.reads_segments = "no_embeddings", True
+    empty.query_length = empty.document_length = None
     return empty
 
 

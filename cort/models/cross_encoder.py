@@ -17,8 +17,7 @@ from torch import Tensor, nn
 from cort.formats.shards import Tokens
 from cort.models.batching import Lengths, Part, Rows, Sequences, framed_pairs
 from cort.models.building import SCORES, dense, new_transformer, set_tokenizer
-from cort.models.layout import has_modules
-from cort.models.modules import TextModel, load_modules, route
+from cort.models.modules import TextModel, route
 from cort.models.pair_prompt import PairPrompt, divide, render
 from cort.models.settings import PairSettings
 from cort.models.tokenizer import Template
@@ -41,6 +40,9 @@ class CrossEncoder(TextModel):
     def __init__(self, model: Any) -> None:
         super().__init__(model)
         module = route(model, "passage")[0]
+        if model.num_labels != 1:
+            source, found = module.tokenizer.name_or_path, f"a classifier of {model.num_labels} classes"
+            raise input_error(source, found, "one logit", "train it again")
         self.template, self.max_length = self.framings["passage"]
         self.prompt: PairPrompt | None = None
         if "message" in module.modality_config:
@@ -82,6 +84,10 @@ class CrossEncoder(TextModel):
         """List the part that may run in half precision; scores of a rounded head would tie."""
         return [self.transformer.base_model] if self._has_head else super().transformers_without_heads()
 
+    def check_lengths(self, place: str, folder: str | Path) -> None:
+        """Refuse lengths that leave no room for text or exceed the model's positions."""
+        check_lengths(place, self)
+
     def save(self, folder: Path) -> None:
         """Write all files but the model card into a folder."""
         route(self.saved, "passage")[0].query_length = self.query_length
@@ -92,6 +98,9 @@ class CrossEncoder(TextModel):
     def pairs(self, queries: Tokens, passages: Tokens) -> Pairs:
         """Make pairs of texts that can be scored."""
         return Pairs(queries, passages, self)
+
+
+load_cross_encoder = CrossEncoder.load
 
 
 @dataclass(frozen=True)
@@ -148,9 +157,7 @@ class Pairs:
 
 
 def new_cross_encoder(base_model: str | Path, settings: PairSettings, seed: int, cleaning: str = "raw") -> CrossEncoder:
-    """Put a new head of one logit, drawn from `seed`, on a base model; one that is itself a re-ranker keeps its own."""
-    if has_modules(base_model):
-        return load_cross_encoder(base_model).train()
+    """Put a new head of one logit, drawn from `seed`, on a base model."""
     linear = settings.head == "linear"
     module = new_transformer(base_model, True, seed, "feature-extraction" if linear else "sequence-classification")
     import sentence_transformers
@@ -166,18 +173,8 @@ def new_cross_encoder(base_model: str | Path, settings: PairSettings, seed: int,
     model = CrossEncoder(saved)
     # Not lowered to the model's positions, as the limit of a tokenizer is.
     model.max_length = settings.max_length
-    check_lengths("", model)
+    model.check_lengths("", base_model)
     return model.train()
-
-
-def load_cross_encoder(folder: str | Path, precision: str = "fp32") -> CrossEncoder:
-    """Load a model folder in evaluation mode."""
-    saved = load_modules(folder, "cross_encoder", precision)
-    if saved.num_labels != 1:
-        raise input_error(folder, f"a classifier of {saved.num_labels} classes", "one logit", "train it again")
-    model = CrossEncoder(saved)
-    check_lengths(f"{folder}: ", model)
-    return model.eval()
 
 
 def longest_query(template: Template, max_length: int) -> int:

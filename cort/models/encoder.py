@@ -19,13 +19,13 @@ from torch.nn import functional
 from cort.formats.shards import Tokens
 from cort.models.batching import FramedTexts, Rows
 from cort.models.building import EMBEDDING, dense, routed
-from cort.models.layout import TASKS, has_modules, read_prompts
+from cort.models.layout import TASKS, has_modules
 from cort.models.light import StaticEncoder, Vectors, static_encoder
 from cort.models.loading import check_tensors
-from cort.models.modules import KINDS, TextModel, load_modules, quiet, route
+from cort.models.modules import KINDS, TextModel, quiet, route
 from cort.models.settings import EncoderSettings
 from cort.models.tokenizer import load_template, load_tokenizer
-from cort.models.transformer import check_length, forward_by_length
+from cort.models.transformer import forward_by_length
 from cort.runtime.errors import input_error
 
 POOLINGS = {"cls": "cls", "mean": "mean", "last": "lasttoken", "weighted_mean": "mean"}
@@ -42,7 +42,8 @@ class Encoder(TextModel):
 
     kind = "encoder"
 
-    def __init__(self, model: Any, similarity: str) -> None:
+    def __init__(self, model: Any, similarity: str | None = None) -> None:
+        similarity = similarity or SIMILARITIES.get(model.similarity_fn_name, "cosine")
         layers = list(model.children())
         # Losses and indexes normalize by themselves.
         super().__init__(model, layers[:-1] if type(layers[-1]).__name__ == "Normalize" else layers)
@@ -124,7 +125,7 @@ def new_encoder(
             raise input_error(base_model, found, "a transformer to train", fix)
     else:
         encoder = _build(base_model, settings, seed, cleaning, token_weights)
-        check_lengths("", base_model, encoder)
+        encoder.check_lengths("", base_model)
     if start is not None:
         weights = load_encoder(start).state_dict()
         check_tensors(start, weights, encoder.state_dict(), "start from a model of the same settings")
@@ -174,24 +175,4 @@ def _weights(base_model: str | Path, weights: Tensor) -> Any:
 
 def load_encoder(folder: str | Path, precision: str = "fp32") -> Any:
     """Load a model folder in evaluation mode: an `Encoder`, or a `StaticEncoder`."""
-    if static := static_encoder(folder):
-        return static
-    model = load_modules(folder, "encoder", precision)
-    encoder = Encoder(model, SIMILARITIES.get(model.similarity_fn_name, "cosine"))
-    check_lengths(f"{folder}: ", folder, encoder)
-    return encoder.eval()
-
-
-def check_lengths(
-    place: str, folder: str | Path, encoder: TextModel, names: tuple[str, str] = ("query_length", "passage_length")
-) -> None:
-    """Refuse lengths that leave no room for text after the prompt or exceed the model's positions.
-
-    :param names: of the lengths of queries and of passages.
-    """
-    prompts = read_prompts(folder)
-    for name, (kind, (template, length)) in zip(names, encoder.framings.items(), strict=True):
-        prompt, _ = prompts[kind]
-        taken = len(load_tokenizer(folder, [prompt]).encode(prompt, add_special_tokens=False).ids) if prompt else 0
-        if encoder.transformer is not None:
-            check_length(f"{place}{name}", length, template.extra + 1, encoder.transformer, taken)
+    return static_encoder(folder) or Encoder.load(folder, precision)

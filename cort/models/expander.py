@@ -47,7 +47,7 @@ class Expander(nn.Module):
 
     def place(self, device: torch.device, precision: str) -> None:
         """Move to a device for inference."""
-        place(self, self.transformer, device, precision)
+        place(self, device, precision, [self.transformer])
 
     def forward(self, batch: Mapping[str, Tensor], seed: int) -> Tensor:
         """Predict queries for a batch of passages, ``input_ids`` of shape (passages, length).

@@ -6,16 +6,13 @@ import json
 from pathlib import Path
 from typing import Any
 
-from cort.formats.artifacts import read_json
-from cort.models.layout import Settings
+from cort.models.layout import Settings, check_model
 from cort.models.settings import FIX, REVISION
 from cort.models.tokenizer import PROBE
 from cort.runtime.errors import InputError, input_error, reason_of, shorten
 from cort.runtime.hub import fetch_snapshot
 from cort.runtime.interruption import Interrupted
 
-#: what to do about pickled weights
-CONVERT = "convert it with save_pretrained; pickles are refused"
 # Files to download from a hub's repository: settings, tokenizer and weights, but not those for other libraries.
 WANTED = ["*.json", "*.txt", "*.jinja", "*.model", "artifact.metadata", "model*.safetensors", "*/model.safetensors"]
 UNWANTED = ["onnx/*", "openvino/*"]
@@ -33,25 +30,8 @@ def find_folder(name: str, revision: str | None) -> tuple[Path, str]:
         revision = _checked(name, revision)
         fix = "check name, revision and network, or name a local folder"
         folder = fetch_snapshot(name, revision, "a model on the hub", fix, allow=WANTED, ignore=UNWANTED)
-    _check_folder(folder, "config.json", "modules.json")
+    check_model(folder, "config.json", "modules.json")
     return folder, fix
-
-
-def check_weights(folder: Path) -> None:
-    """Refuse a folder without settings, with an adapter, or with pickled weights only."""
-    _check_folder(folder, "config.json")
-    read_json(folder / "config.json", FIX).of(dict)
-    if not any(folder.glob("*.safetensors")):
-        raise input_error(folder, "no safetensors weights", "model.safetensors", CONVERT)
-
-
-def _check_folder(folder: Path, *indexes: str) -> None:
-    """Refuse a folder with none of these files, or with an adapter (LoRA), which transformers ignores without peft."""
-    if adapters := sorted(path.name for path in folder.glob("adapter_*")):
-        fix = "merge it into the weights with peft's merge_and_unload() and save that model with save_pretrained"
-        raise input_error(folder, f"the adapter {shorten(adapters[0])}", "a model with complete weights", fix)
-    if not any((folder / name).exists() for name in indexes):
-        raise input_error(folder, "no config.json", "a transformers model folder", "name the folder of the model")
 
 
 def open_tokenizer(folder: Path, fix: str, tokenizer: Any = None) -> Any:
@@ -84,17 +64,15 @@ def _add_promised_tokens(settings: Settings, tokenizer: Any) -> None:
     flags = {name: settings.get(f"add_{name}_token", bool) for name in ("bos", "eos")}
     probe = tokenizer(PROBE, return_special_tokens_mask=True)
     ids, special = probe["input_ids"], probe["special_tokens_mask"]
-    start, end = special.index(0), len(ids) - special[::-1].index(0)
-    added = {"bos": ids[:start], "eos": ids[end:]}
+    added = {"bos": ids[: special.index(0)], "eos": ids[len(ids) - special[::-1].index(0) :]}
     own = {name: [getattr(tokenizer, f"{name}_token_id")] for name in flags}
-    kept = (added["bos"][:1] == own["bos"] or not flags["bos"], added["eos"][-1:] == own["eos"] or not flags["eos"])
-    if all(kept):
+    if all(own[name] in (added[name][:1], added[name][-1:]) for name, flag in flags.items() if flag):
         return
     for name, flag in flags.items():
         # Any other token there would be lost.
         if added[name] not in ([], own[name]) or (flag and own[name] == [None]):
-            token, tokens = getattr(tokenizer, f"{name}_token"), tokenizer.convert_ids_to_tokens(added[name])
-            found = f"add_{name}_token {json.dumps(flag)} and {name}_token {token}, but tokenizer.json adds {tokens}"
+            tokens = tokenizer.convert_ids_to_tokens(added[name])
+            found = f"add_{name}_token {json.dumps(flag)} for {own[name]}, but tokenizer.json adds {tokens}"
             raise input_error(settings.path, found, "files that agree", "correct the file that is wrong")
     tokenizer.add_bos_token, tokenizer.add_eos_token = (bool(flags[name] or added[name]) for name in flags)
 

@@ -64,6 +64,20 @@ class KernelPooling(nn.Module):
         self.register_buffer("means", torch.tensor(MEANS), persistent=False)
         self.register_buffer("widths", torch.tensor(WIDTHS), persistent=False)
 
+    @classmethod
+    def load(cls, folder: str | Path, _: str = "fp32") -> KernelPooling:
+        """Load a model folder in evaluation mode, always in single precision."""
+        settings = read_settings(folder)
+        try:
+            weights = load_file(Path(folder) / WEIGHTS)
+            model = cls(torch.empty_like(weights["vectors.weight"]), settings, folder)
+        except (OSError, SafetensorError, KeyError) as error:
+            found = f"no re-ranker ({error})"
+            raise input_error(folder, found, "a folder that `train_reranker` wrote", "name that folder") from error
+        check_tensors(Path(folder) / WEIGHTS, weights, model.state_dict(), FIX)
+        model.load_state_dict(weights)
+        return model.eval()
+
     def forward(self, batch: dict[str, Tensor]) -> Tensor:
         """Score ``input_ids``, ``attention_mask``, ``token_type_ids`` of shape (batch, length); returns (batch,)."""
         mask, segments = batch["attention_mask"].bool(), batch["token_type_ids"]
@@ -158,17 +172,3 @@ def new_kernel_pooling(
     if settings.word_vectors == "new":
         vectors = torch.randn(count_tokens(transformer), settings.dimension)
     return KernelPooling(vectors, replace(settings, dimension=vectors.shape[1]), base_model)
-
-
-def load_kernel_pooling(folder: str | Path, precision: str = "fp32") -> KernelPooling:
-    """Load a model folder in evaluation mode, always in single precision."""
-    settings = read_settings(folder)
-    try:
-        weights = load_file(Path(folder) / WEIGHTS)
-        model = KernelPooling(torch.empty_like(weights["vectors.weight"]), settings, folder)
-    except (OSError, SafetensorError, KeyError) as error:
-        found = f"no re-ranker ({error})"
-        raise input_error(folder, found, "a folder that `train_reranker` wrote", "name that folder") from error
-    check_tensors(Path(folder) / WEIGHTS, weights, model.state_dict(), FIX)
-    model.load_state_dict(weights)
-    return model.eval()

@@ -28,9 +28,8 @@ from cort.formats.shards import Origin, Tokens
 from cort.models.batching import FramedTexts, Lengths, Rows, Sequences, constant
 from cort.models.building import TOKENS, dense, routed
 from cort.models.cross_encoder import Pairs
-from cort.models.encoder import check_lengths
-from cort.models.layout import has_modules, model_fingerprint
-from cort.models.modules import KINDS, OWN, WEIGHTS, TextModel, load_modules, route
+from cort.models.layout import model_fingerprint
+from cort.models.modules import KINDS, OWN, WEIGHTS, TextModel, route
 from cort.models.settings import PairSettings
 from cort.models.tokenizer import load_tokenizer, special_id
 from cort.models.transformer import forward_by_length, single
@@ -98,12 +97,13 @@ OWN["cort.models.late_interaction.WeightedTokens"] = WeightedTokens
 class LateInteraction(TextModel):
     """Map texts to a vector per token, followed by the token's weight, which is 0 for tokens that do not count."""
 
-    kind = "late_interaction"
-    similarity: str
+    kind, names = "late_interaction", ("query_length", "max_length")
 
-    def __init__(self, model: Any, similarity: str) -> None:
+    def __init__(self, model: Any, similarity: str | None = None) -> None:
         super().__init__(model)
-        self.similarity = similarity
+        # In model folders, only that of vectors of length 1 is told from that of others.
+        unit = [getattr(one, "settings", {}).get("unit_length", type(one).__name__ == "Normalize") for one in model]
+        self.similarity = similarity or ("cosine" if any(unit) else "dot")
         self.dimension: int = model.get_embedding_dimension()
         self.expansion = expansion_of(model)
         length = self.framings["query"].length
@@ -140,6 +140,9 @@ class LateInteraction(TextModel):
         """Make texts of a kind that can be encoded."""
         template, length = self.framings[kind]
         return InteractingTexts(tokens, template, length, kind, self.expansion if kind == "query" else None)
+
+
+load_late_interaction = LateInteraction.load
 
 
 def expansion_of(model: Any) -> Expansion | None:
@@ -256,9 +259,7 @@ def token_similarities(queries: Tensor, passages: Tensor, similarity: str) -> Te
 def new_late_interaction(
     base_model: str | Path, settings: PairSettings, seed: int, cleaning: str = "raw"
 ) -> LateInteraction:
-    """Put new layers, drawn from `seed`, on a base model; one that is itself a model of this kind keeps its own."""
-    if has_modules(base_model):
-        return load_late_interaction(base_model).train()
+    """Put new layers, drawn from `seed`, on a base model."""
     router, first = routed(base_model, (1, 0), (settings.query_length, settings.max_length), cleaning, seed)
     from sentence_transformers import MultiVectorEncoder
     from sentence_transformers.base.modules import Normalize
@@ -279,22 +280,8 @@ def new_late_interaction(
     punctuation = find_punctuation(base_model) if settings.skip_punctuation else []
     modules = [router, *layers, MultiVectorMask(skiplist_words=punctuation)]
     model = LateInteraction(MultiVectorEncoder(modules=modules, device="cpu"), settings.similarity)
-    check_lengths("", base_model, model, ("query_length", "max_length"))
+    model.check_lengths("", base_model)
     return model
-
-
-def load_late_interaction(folder: str | Path, precision: str = "fp32") -> LateInteraction:
-    """Load a model folder in evaluation mode."""
-    model = load_modules(folder, "late_interaction", precision)
-    late = LateInteraction(model, similarity_of(model))
-    check_lengths(f"{folder}: ", folder, late, ("query_length", "max_length"))
-    return late.eval()
-
-
-def similarity_of(model: Any) -> str:
-    """Tell whether token vectors have length 1."""
-    unit = [getattr(layer, "settings", {}).get("unit_length", type(layer).__name__ == "Normalize") for layer in model]
-    return "cosine" if any(unit) else "dot"
 
 
 def origin_of(folder: str | Path, model: LateInteraction) -> Origin:

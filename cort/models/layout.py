@@ -59,6 +59,15 @@ def has_modules(folder: str | Path) -> bool:
     return (Path(folder) / MODULES).is_file()
 
 
+def check_model(folder: Path, *indexes: str) -> None:
+    """Refuse a folder with none of these files, or with an adapter (LoRA), which transformers ignores without peft."""
+    if adapters := sorted(path.name for path in folder.glob("adapter_*")):
+        fix = "merge it into the weights with peft's merge_and_unload() and save that model with save_pretrained"
+        raise input_error(folder, f"the adapter {shorten(adapters[0])}", "a model with complete weights", fix)
+    if not any((folder / name).exists() for name in indexes):
+        raise input_error(folder, "no config.json", "a transformers model folder", "name the folder of the model")
+
+
 def modules_of(folder: str | Path, kind: str = "passage") -> list[Module]:
     """List the modules that texts of a kind go through, in order.
 

@@ -182,13 +182,14 @@ class StaticTexts(FramedTexts):
 
 def static_encoder(folder: str | Path) -> StaticEncoder | None:
     """Open a model folder; None unless it has static embeddings, followed by known modules."""
-    first, *others = modules_of(folder)
+    modules = modules_of(folder)
+    if not modules or modules[0].name != STATIC or modules[0] != modules_of(folder, "query")[0]:
+        return None
+    first, *others = modules
     if others and others[-1].name == "Normalize":
         others.pop()
     known = all(one.name == "Dense" and _config(one)["activation_function"] in KNOWN for one in others)
-    if first.name != STATIC or first != modules_of(folder, "query")[0] or not known:
-        return None
-    return StaticEncoder(Path(folder), first, others)
+    return StaticEncoder(Path(folder), first, others) if known else None
 
 
 def _unit_length(folder: Path) -> bool:

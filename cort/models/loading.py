@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from cort.formats.artifacts import read_json
-from cort.models.layout import Settings
+from cort.models.layout import Settings, check_model
 from cort.models.settings import FIX, PairSettings
 from cort.runtime.errors import COMPLAINT_LENGTH, InputError, input_error, reason_of, shorten
 from cort.runtime.imports import uncollected
@@ -26,6 +26,8 @@ ENCODERS = ("T5EncoderModel", "MT5EncoderModel", "UMT5EncoderModel")
 TRUSTED = {"trust_remote_code": False, "local_files_only": True}
 EVERYTHING = TRUSTED | {"use_safetensors": True, "dtype": torch.float32}
 OTHER = "name another model"
+#: what to do about pickled weights
+CONVERT = "convert it with save_pretrained; pickles are refused"
 # Buffers that older versions of transformers saved and later ones recompute.
 BUFFER = re.compile(r"(^|\.)embeddings\.(position_ids|token_type_ids)$")
 
@@ -81,9 +83,12 @@ def check_transformer(source: str | Path, kind: str = "AutoModel", **options: An
 
 
 def _check_files(folder: Path) -> None:
-    """Refuse a config that names code of others or quantized weights, and weights outside the folder."""
+    """Refuse a folder without settings, or with pickled or quantized weights, code of others, or weights elsewhere."""
     import transformers
 
+    check_model(folder, "config.json")
+    if not any(folder.glob("*.safetensors")):
+        raise input_error(folder, "no safetensors weights", "model.safetensors", CONVERT)
     config = Settings(folder / "config.json")
     if (code := config.get("auto_map")) and config.get("model_type") not in transformers.CONFIG_MAPPING:
         raise input_error(config.path, f"custom code, auto_map {shorten(str(code))}", "a class of transformers", OTHER)

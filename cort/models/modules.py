@@ -13,13 +13,13 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import torch
 from torch import nn
 
-from cort.models.fused import fuse_activations, fuse_linear_layers
-from cort.models.hub import CONVERT, check_weights, open_tokenizer
+from cort.models.fused import fuse_activations
+from cort.models.hub import open_tokenizer
 from cort.models.layout import (
     LONGEST,
     MODULES,
@@ -28,14 +28,15 @@ from cort.models.layout import (
     Module,
     Settings,
     modules_of,
+    read_prompts,
     transformer_settings,
 )
-from cort.models.loading import check_transformer, without_flash
+from cort.models.loading import CONVERT, check_transformer, without_flash
 from cort.models.packing import can_pack, pack
-from cort.models.precision import multiply_in, refuse_wrong
+from cort.models.precision import place
 from cort.models.settings import FIX
-from cort.models.tokenizer import Template, check_vocabulary, template_of
-from cort.models.transformer import PRECISIONS, count_tokens, most_tokens, single
+from cort.models.tokenizer import Template, check_vocabulary, load_tokenizer, template_of
+from cort.models.transformer import check_length, count_tokens, most_tokens, single
 from cort.runtime.errors import InputError, input_error, reason_of, shorten
 from cort.runtime.imports import sentence_transformers, uncollected
 from cort.runtime.interruption import Interrupted
@@ -87,6 +88,18 @@ class TextModel(nn.Module):
     """
 
     kind: str
+    #: what the lengths of queries and of passages are called
+    names = ("query_length", "passage_length")
+
+    @classmethod
+    def load(cls, folder: str | Path, precision: str = "fp32") -> Self:
+        """Load a model folder in evaluation mode.
+
+        :param precision: that the model will run in.
+        """
+        model = cls(load_modules(folder, cls.kind, precision))
+        model.check_lengths(f"{folder}: ", folder)
+        return model.eval()
 
     def __init__(self, model: Any, layers: Iterable[nn.Module] | None = None) -> None:
         super().__init__()
@@ -132,16 +145,7 @@ class TextModel(nn.Module):
 
     def place(self, device: torch.device, precision: str) -> None:
         """Move to a device for inference: transformers in `precision`, the layers after them in fp32."""
-        refuse_wrong(precision, device)
-        parts = self.transformers_without_heads()
-        inside = {id(weight) for part in parts for weight in part.parameters()}
-        # One by one: all weights of a large model in fp32 might not fit into the memory.
-        for weight in self.parameters():
-            weight.data = weight.data.to(PRECISIONS[precision] if id(weight) in inside else torch.float32)
-        self.to(device)
-        for part in parts:
-            fuse_linear_layers(part)
-            multiply_in(precision, part)
+        place(self, device, precision, self.transformers_without_heads())
         self.pack(device, precision)
 
     def pack(self, device: torch.device, precision: str) -> None:
@@ -168,6 +172,18 @@ class TextModel(nn.Module):
     def transformers_without_heads(self) -> list[nn.Module]:
         """List the parts that may run in half precision."""
         return [module.model for module in self.transformers()]
+
+    def check_lengths(self, place: str, folder: str | Path) -> None:
+        """Refuse lengths that leave no room for text after the prompt or exceed the model's positions.
+
+        :param folder: of the tokenizer and the prompts.
+        """
+        prompts = read_prompts(folder)
+        for name, (kind, (template, length)) in zip(self.names, self.framings.items(), strict=True):
+            prompt, _ = prompts[kind]
+            taken = len(load_tokenizer(folder, [prompt]).encode(prompt, add_special_tokens=False).ids) if prompt else 0
+            if self.transformer is not None:
+                check_length(f"{place}{name}", length, template.extra + 1, self.transformer, taken)
 
     def save(self, folder: Path) -> None:
         """Write all files but the model card into a folder."""
@@ -323,7 +339,6 @@ def _check_module(root: Path, module: Module, kind: str) -> None:
     if module.name in WEIGHTED and (path := (own := Settings(module.folder / "config.json")).get("path")) is not None:
         raise input_error(own.path, f"weights in {shorten(str(path))}", f"weights in {WEIGHTS}", CONVERT)
     if module.name in ("Transformer", "MLMTransformer"):
-        check_weights(module.folder)
         settings = transformer_settings(module.folder)
         default = {"sparse": "fill-mask", "cross_encoder": "sequence-classification"}.get(kind, "feature-extraction")
         task = settings.get("transformer_task", str) or (default if not module.type else "feature-extraction")

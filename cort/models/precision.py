@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import nn
@@ -80,15 +79,20 @@ def multiply_in(precision: str, transformer: nn.Module) -> None:
         vars(transformer)["forward"] = products_in(precision)(transformer.forward)
 
 
-def place(model: nn.Module, transformer: Any, device: torch.device, precision: str) -> None:
-    """Move a model to a device for inference: its transformer in `precision`, the layers after it in fp32.
+def place(model: nn.Module, device: torch.device, precision: str, parts: Sequence[nn.Module]) -> None:
+    """Move a model to a device for inference: some parts, transformers, in `precision`, all else in fp32.
 
     Rounding weights once is faster than autocast, which rounds them for each sub-batch and normalizes in fp32.
     """
     refuse_wrong(precision, device)
+    inside = {id(weight) for part in parts for weight in part.parameters()}
+    # One by one: all weights of a large model in fp32 might not fit into the memory.
+    for weight in model.parameters():
+        weight.data = weight.data.to(PRECISIONS[precision] if id(weight) in inside else torch.float32)
     model.to(device)
-    fuse_linear_layers(transformer.to(PRECISIONS[precision]))
-    multiply_in(precision, transformer)
+    for part in parts:
+        fuse_linear_layers(part)
+        multiply_in(precision, part)
 
 
 @cache

@@ -20,15 +20,15 @@ from torch import nn
 
 from cort.formats.shards import Tokens
 from cort.models.batching import Sequences
-from cort.models.cross_encoder import CrossEncoder, check_lengths
+from cort.models.cross_encoder import CrossEncoder
 from cort.models.encoder import POOLINGS, SIMILARITIES, Encoder, texts_of
-from cort.models.late_interaction import LateInteraction, similarity_of
+from cort.models.late_interaction import LateInteraction
 from cort.models.layout import PROMPTS, TASKS, Settings
 from cort.models.modules import ELSEWHERE, TextModel, framing_of, load_modules, route
 from cort.models.rerankers import Reranker
 from cort.models.seq2seq import FORMULAS, open_seq2seq
 from cort.models.settings import PairSettings
-from cort.models.sparse_encoder import SparseEncoder, check_sparse
+from cort.models.sparse_encoder import SparseEncoder
 from cort.models.transformer import check_length, most_tokens
 from cort.runtime.errors import COMPLAINT_LENGTH, input_error, shorten
 from cort.runtime.options import option_of
@@ -83,7 +83,6 @@ def load_released_encoder(folder: Path, overrides: Overrides, fix: str) -> Encod
 def load_released_sparse(folder: Path, overrides: Overrides, fix: str) -> SparseEncoder:
     """Load a sparse encoder with its weights as on disk; a masked language model gets SPLADE's pooling."""
     model = load_modules(folder, "sparse", OWN, fix)
-    check_sparse(folder, model)
     model.prompts = _prompts(folder, model, overrides)
     model.default_prompt_name = None
     _set_lengths(model, overrides.settings)
@@ -109,7 +108,7 @@ def load_released_reranker(folder: Path, kind: str, overrides: Overrides, fix: s
     if kind == "late_interaction":
         model.prompts = _prompts(folder, model, overrides)
         _set_lengths(model, wanted, "max_length")
-        late = LateInteraction(model, similarity_of(model))
+        late = LateInteraction(model)
         check_framing(folder, late)
         return late
     return _cross_encoder(folder, model, wanted)
@@ -133,7 +132,7 @@ def _cross_encoder(folder: Path, model: Any, wanted: Mapping[str, Any]) -> Cross
     if (length := wanted.get("query_length")) is not None:
         module.query_length = length
     reranker = CrossEncoder(model)
-    check_lengths("--", reranker)
+    reranker.check_lengths("--", folder)
     _check_pairs(folder, reranker)
     return reranker
 
@@ -293,22 +292,24 @@ def _relevant_label(module: Any) -> int:
         expected = "1, or 2 of which one means relevant"
         raise input_error(settings.path, f"{count} labels{listed}", expected, "use a model for re-ranking")
     names = [named.get(str(number), "" if named else f"LABEL_{number}") for number in range(count)]
-    plain = [re.sub(r"[\W_]+", " ", name).strip().lower() for name in names]
-    relevant, irrelevant = (
-        [number for number, name in enumerate(plain) if pattern.fullmatch(name)] for pattern in (RELEVANT, IRRELEVANT)
-    )
-    if unnamed := all(name in (f"label {number}", str(number)) for number, name in enumerate(plain)):
-        relevant = [count - 1]
-    elif count == 1 and plain[0] and not irrelevant:
-        relevant = [0]
+
+    def means_relevant(number: int, name: str) -> bool | None:
+        plain = re.sub(r"[\W_]+", " ", name).strip().lower()
+        if plain in (f"label {number}", str(number)):
+            return number == count - 1
+        if IRRELEVANT.fullmatch(plain):
+            return False
+        return True if RELEVANT.fullmatch(plain) or (plain and count == 1) else None
+
+    meanings = [means_relevant(number, name) for number, name in enumerate(names)]
     numbers = settings.get("label2id", dict[str, int]) or {}
     contradicted = any(numbers.get(name, number) != number for number, name in enumerate(names))
-    if contradicted or len(relevant) != 1 or len(irrelevant) != (0 if unnamed else count - 1):
+    if contradicted or None in meanings or meanings.count(True) != 1:
         found = f"labels that do not tell which one means relevant{listed}"
         found += " or a label2id that contradicts id2label" * contradicted
         fix = "name the labels in the order of the logits, which the model card or a few known pairs tell"
         raise input_error(settings.path, found, 'id2label such as {"0": "irrelevant", "1": "relevant"}', fix)
-    return relevant[0]
+    return meanings.index(True)
 
 
 def _join_labels(folder: Path, classifier: Any, relevant: int) -> None:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
-from cort.models.cross_encoder import CrossEncoder, load_cross_encoder, new_cross_encoder
-from cort.models.kernel_pooling import KernelPooling, load_kernel_pooling, new_kernel_pooling
-from cort.models.late_interaction import LateInteraction, load_late_interaction, new_late_interaction
-from cort.models.layout import PROMPTS, Settings
+from cort.models.cross_encoder import CrossEncoder, new_cross_encoder
+from cort.models.kernel_pooling import KernelPooling, new_kernel_pooling
+from cort.models.late_interaction import LateInteraction, new_late_interaction
+from cort.models.layout import PROMPTS, Settings, has_modules
 from cort.models.loading import read_settings
 from cort.models.modules import CLASSES
-from cort.models.seq2seq import Seq2SeqReranker, load_seq2seq, new_seq2seq
+from cort.models.seq2seq import Seq2SeqReranker
 from cort.models.settings import PairSettings
 from cort.runtime.errors import input_error
 
@@ -20,39 +20,40 @@ from cort.runtime.errors import input_error
 Reranker: TypeAlias = CrossEncoder | LateInteraction | KernelPooling | Seq2SeqReranker
 
 
-class Kind(NamedTuple):
-    """How to make and load a kind of re-ranker."""
-
-    new: Callable[[str | Path, PairSettings, int, str], Reranker]
-    load: Callable[[str | Path, str], Reranker]
-
-
-RERANKERS = {
-    "cross_encoder": Kind(new_cross_encoder, load_cross_encoder),
-    "late_interaction": Kind(new_late_interaction, load_late_interaction),
-    "knrm": Kind(new_kernel_pooling, load_kernel_pooling),
-    "conv_knrm": Kind(new_kernel_pooling, load_kernel_pooling),
-    "monot5": Kind(new_seq2seq, load_seq2seq),
-    "rankt5": Kind(new_seq2seq, load_seq2seq),
+RERANKERS: dict[str, type[Reranker]] = {
+    "cross_encoder": CrossEncoder,
+    "late_interaction": LateInteraction,
+    "knrm": KernelPooling,
+    "conv_knrm": KernelPooling,
+    "monot5": Seq2SeqReranker,
+    "rankt5": Seq2SeqReranker,
+}
+NEW: dict[str, Callable[[str | Path, PairSettings, int, str], Reranker]] = {
+    "cross_encoder": new_cross_encoder,
+    "late_interaction": new_late_interaction,
+    "knrm": new_kernel_pooling,
+    "conv_knrm": new_kernel_pooling,
 }
 
 
 def new_reranker(base_model: str | Path, settings: PairSettings, seed: int, cleaning: str = "raw") -> Reranker:
-    """Make a re-ranker of the kind that the settings name; new layers are drawn from `seed`."""
-    return _kind("--kind", settings.kind).new(base_model, settings, seed, cleaning)
+    """Make a re-ranker of the kind that the settings name; new layers are drawn from `seed`.
+
+    A base model that is itself a re-ranker keeps its own.
+    """
+    if settings.kind not in NEW:
+        fix = "name a released model as pretrained, or train a cross_encoder"
+        raise input_error("--kind", f"the re-ranker {settings.kind!r}", f"one of {', '.join(NEW)}", fix)
+    if has_modules(base_model):
+        model: Reranker = RERANKERS[settings.kind].load(base_model)
+        model.train()
+        return model
+    return NEW[settings.kind](base_model, settings, seed, cleaning)
 
 
 def load_reranker(folder: str | Path, precision: str = "fp32") -> Reranker:
     """Load a model folder of any kind in evaluation mode."""
     if (Path(folder) / PairSettings.FILE).is_file():
-        kind = read_settings(folder).kind
-        return _kind(Path(folder) / PairSettings.FILE, kind).load(folder, precision)
-    written = Settings(Path(folder) / PROMPTS).get("model_type", str)
-    late = written == CLASSES["late_interaction"]
+        return RERANKERS[read_settings(folder).kind].load(folder, precision)
+    late = Settings(Path(folder) / PROMPTS).get("model_type", str) == CLASSES["late_interaction"]
     return RERANKERS["late_interaction" if late else "cross_encoder"].load(folder, precision)
-
-
-def _kind(source: str | Path, name: str) -> Kind:
-    if name not in RERANKERS:
-        raise input_error(source, f"the re-ranker {name!r}", " or ".join(sorted(RERANKERS)), "name one of these")
-    return RERANKERS[name]

@@ -21,10 +21,10 @@ from cort.models.cross_encoder import Pairs, check_lengths, longest_query
 from cort.models.hub import open_tokenizer
 from cort.models.loading import SEQ2SEQ, load_transformer, read_settings
 from cort.models.pair_prompt import PASSAGE, QUERY, divide
-from cort.models.precision import multiply_in, refuse_wrong
+from cort.models.precision import place
 from cort.models.settings import FIX, PairSettings
 from cort.models.tokenizer import template_of
-from cort.models.transformer import PRECISIONS, single
+from cort.models.transformer import single
 from cort.runtime.errors import input_error
 
 
@@ -61,6 +61,11 @@ class Seq2SeqReranker(nn.Module):
         self.settings = replace(settings, query_length=self.query_length)
         transformer.lm_head.register_forward_pre_hook(lambda _, states: tuple(map(single, states)))
 
+    @classmethod
+    def load(cls, folder: str | Path, _: str = "fp32") -> Seq2SeqReranker:
+        """Load a model folder in evaluation mode."""
+        return open_seq2seq(folder, read_settings(folder))
+
     def forward(self, batch: dict[str, Any]) -> Tensor:
         """Score ``input_ids`` and ``attention_mask`` of shape (batch, length); returns (batch,)."""
         inputs = {name: batch[name] for name in ("input_ids", "attention_mask")}
@@ -73,13 +78,9 @@ class Seq2SeqReranker(nn.Module):
 
     def place(self, device: torch.device, precision: str) -> None:
         """Move to a device for inference: all but the last layer in `precision`, which avoids ties."""
-        refuse_wrong(precision, device)
-        self.to(device)
         head = self.transformer.lm_head
-        weight = head.weight.detach().float().clone()
-        self.transformer.to(PRECISIONS[precision])
-        multiply_in(precision, self.transformer)
-        head.weight = nn.Parameter(weight, requires_grad=False)
+        head.weight = nn.Parameter(head.weight.detach().clone(), requires_grad=False)
+        place(self, device, precision, [self.transformer.encoder, self.transformer.decoder])
 
     def pairs(self, queries: Tokens, passages: Tokens) -> Pairs:
         """Make pairs of texts that can be scored."""
@@ -105,14 +106,3 @@ def open_seq2seq(folder: str | Path, settings: PairSettings, fix: str = FIX) -> 
     model = Seq2SeqReranker(transformer, open_tokenizer(Path(folder), fix), settings, folder)
     check_lengths(f"{folder}: ", model)
     return model.eval()
-
-
-def load_seq2seq(folder: str | Path, precision: str = "fp32") -> Seq2SeqReranker:
-    """Load a model folder in evaluation mode."""
-    return open_seq2seq(folder, read_settings(folder))
-
-
-def new_seq2seq(base_model: str | Path, settings: PairSettings, seed: int, cleaning: str = "raw") -> Seq2SeqReranker:
-    """Refuse to train one."""
-    fix = "name a released model as pretrained, or train a cross_encoder"
-    raise input_error("--kind", settings.kind, "a kind that is trained here", fix)

@@ -20,10 +20,9 @@ from torch import Tensor, nn
 
 from cort.formats.shards import Tokens
 from cort.models.building import EMBEDDING, new_transformer, set_tokenizer
-from cort.models.encoder import check_lengths
-from cort.models.layout import has_modules
+from cort.models.layout import TASKS, has_modules
 from cort.models.loading import check_tensors
-from cort.models.modules import TextModel, load_modules, route
+from cort.models.modules import TextModel, route
 from cort.models.settings import EncoderSettings
 from cort.models.transformer import single
 from cort.runtime.errors import input_error
@@ -40,6 +39,13 @@ class SparseEncoder(TextModel):
     similarity, unit_length = "inner_product", False
 
     def __init__(self, model: Any) -> None:
+        for kind in TASKS:
+            modules = route(model, kind)
+            names = [type(module).__name__ for module in modules]
+            if not {"SpladePooling", "SparseStaticEmbedding"}.intersection(names):
+                found, expected = f"the modules {', '.join(names)}", "SpladePooling after a masked language model"
+                fix = "set `kind: dense`, or name another"
+                raise input_error(modules[0].tokenizer.name_or_path, found, expected, fix)
         super().__init__(model)
         self.dimension: int = self.framings["passage"].template.vocabulary
         self._most: int | None = model.max_active_dims
@@ -72,22 +78,7 @@ def top(weights: Tensor, most: int) -> Tensor:
     return torch.zeros_like(weights).scatter(1, greatest.indices, greatest.values)
 
 
-def check_sparse(folder: str | Path, model: Any) -> None:
-    """Refuse modules that do not give weights of the vocabulary's tokens."""
-    for kind in ("query", "passage"):
-        names = [type(module).__name__ for module in route(model, kind)]
-        if not {"SpladePooling", "SparseStaticEmbedding"}.intersection(names):
-            expected = "SpladePooling after a masked language model"
-            raise input_error(folder, f"the modules {', '.join(names)}", expected, "set `kind: dense`, or name another")
-
-
-def load_sparse_encoder(folder: str | Path, precision: str = "fp32") -> SparseEncoder:
-    """Load a model folder in evaluation mode."""
-    model = load_modules(folder, "sparse", precision)
-    check_sparse(folder, model)
-    encoder = SparseEncoder(model)
-    check_lengths(f"{folder}: ", folder, encoder)
-    return encoder.eval()
+load_sparse_encoder = SparseEncoder.load
 
 
 def new_sparse_encoder(
@@ -112,7 +103,7 @@ def new_sparse_encoder(
         weights = load_sparse_encoder(start).state_dict()
         check_tensors(start, weights, encoder.state_dict(), "start from a model of the same settings")
         encoder.load_state_dict(weights)
-    check_lengths("", base_model, encoder)
+    encoder.check_lengths("", base_model)
     return encoder.train()
 
 

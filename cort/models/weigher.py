@@ -18,12 +18,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from cort.formats.artifacts import read_json
 from cort.models.batching import FramedTexts, Ids
 from cort.models.loading import load_transformer
 from cort.models.precision import place
-from cort.models.settings import FIX
-from cort.models.tokenizer import Template, load_template
+from cort.models.tokenizer import Template, load_template, load_tokenizer
 from cort.models.transformer import accepted_inputs, check_length, count_tokens, heads_of, single
 from cort.runtime.errors import input_error
 
@@ -48,7 +46,7 @@ class Weigher(nn.Module):
 
     def place(self, device: torch.device, precision: str) -> None:
         """Move to a device for inference: the transformer in `precision`, the head in fp32 to avoid ties."""
-        place(self, self.classifier.base_model, device, precision)
+        place(self, device, precision, [self.classifier.base_model])
 
 
 @dataclass(frozen=True)
@@ -95,17 +93,16 @@ def load_vocabulary(folder: str | Path) -> Vocabulary:
 
     :raises InputError: unless it is a WordPiece tokenizer, whose tokens show where words begin.
     """
-    path = Path(folder) / "tokenizer.json"
-    model = read_json(path, FIX)["model"]
-    kind, prefix = (model.of(dict).get(key) for key in ("type", "continuing_subword_prefix"))
-    if (kind, prefix) != ("WordPiece", CONTINUES):
-        expected = f"WordPiece with {CONTINUES}, as BERT's"
-        raise input_error(
-            path, f"a tokenizer of type {kind} with the prefix {prefix}", expected, "name another base model"
-        )
-    ids = model["vocab"].read(dict[str, int])
-    subwords = [""] * (max(ids.values()) + 1)
-    for subword, number in ids.items():
+    tokenizer = load_tokenizer(folder)
+    model: Any = tokenizer.model
+    prefix = getattr(model, "continuing_subword_prefix", None)
+    if prefix != CONTINUES:
+        found, expected = f"a tokenizer of type {type(model).__name__}", f"WordPiece with {CONTINUES}, as BERT's"
+        found += f" with the prefix {prefix}"
+        raise input_error(Path(folder) / "tokenizer.json", found, expected, "name another base model")
+    vocabulary = tokenizer.get_vocab(with_added_tokens=False)
+    subwords = [""] * (max(vocabulary.values()) + 1)
+    for subword, number in vocabulary.items():
         subwords[number] = subword
     return Vocabulary(subwords, np.array([subword.startswith(CONTINUES) for subword in subwords]))
 

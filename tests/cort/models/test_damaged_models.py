@@ -188,7 +188,6 @@ FAULTS = [
     ("encoder", says(f"{QUERY}/{SETTINGS}", query_length=2), "", "query_length: found 2, expected 3 to 48 tokens"),
     ("encoder", says(f"{TRANSFORMER}/{SETTINGS}", transformer_task="any-to-any"), f"{IN}/{SETTINGS}", "found the Tran"),
     ("pairs", says(SETTINGS, query_length=49), "", "query_length: found 49, expected 3 to 48 tokens for this model"),
-    ("knrm", says("reranker.json", kind="other"), "/reranker.json", "found the re-ranker 'other', expected conv"),
     ("weigher", says(CONFIG, id2label={"0": "a", "1": "b"}, label2id={"a": 0, "b": 1}), "", "classifier"),
     # Tokenizers.
     ("encoder, pairs, base, base of pairs", a_word_too_many, "", OF_VOCABULARY),
