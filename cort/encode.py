@@ -205,9 +205,7 @@ def encode_impact_block(
     found = f"in {job.precision} a weight that is no finite number"
     refuse_others(np.isfinite(weights).all(axis=1), ids, texts.tokens.path, found)
     encoded = [quantised(row, most) for row in weights]
-    columns = [ids, *([impacts[column] for impacts in encoded] for column in (0, 1))]
-    arrays = [pa.array(column, kind) for column, kind in zip(columns, tables.IMPACTS.types, strict=True)]
-    return pa.record_batch(arrays, schema=tables.IMPACTS)
+    return pa.record_batch([ids, *map(list, zip(*encoded, strict=True))], schema=tables.IMPACTS)
 
 
 def encode_impacts(options: ImpactOptions) -> None:

@@ -95,7 +95,7 @@ def expand_block(
         for member, generated in zip(members.tolist(), tokens, strict=True):
             texts = (" ".join(text.split()) for text in tokenizer.decode_batch(generated))
             queries[member] = [text for text in texts if text]
-    return pa.record_batch([ids, pa.array(queries, tables.EXPANSIONS.field("queries").type)], schema=tables.EXPANSIONS)
+    return pa.record_batch([ids, queries], schema=tables.EXPANSIONS)
 
 
 def predict_queries(options: Options) -> None:

@@ -88,8 +88,7 @@ def stage(options: Options) -> None:
         settings = {key: value for key, value in (origin | wanted).items() if value is not None}
         saved = type(model.saved).__name__ if hasattr(model, "saved") else None
         write_card(work, Path(options.output).name, saved, settings)
-        limits = read_limits(work)
-        log.info("loaded %s: %s, prompts %s", options.pretrained, limits, read_prompts(work))
+        log.info("loaded %s: %s, prompts %s", options.pretrained, read_limits(work), read_prompts(work))
 
 
 def save_text_model(folder: Path, fix: str, options: Options) -> None:

@@ -69,9 +69,7 @@ def weigh_block(
         words, first = words_of(passages, vocabulary, row)
         weighed = term_weights(words, predicted[first].tolist(), options.scale, options.square_root)
         documents.append((doc_id, list(weighed), list(weighed.values())))
-    columns = zip(*documents, strict=True)
-    arrays = [pa.array(column, kind) for column, kind in zip(columns, tables.TERM_WEIGHTS.types, strict=True)]
-    return pa.record_batch(arrays, schema=tables.TERM_WEIGHTS)
+    return pa.record_batch(list(zip(*documents, strict=True)), schema=tables.TERM_WEIGHTS)
 
 
 def stage(options: Options) -> None:

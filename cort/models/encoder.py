@@ -21,7 +21,6 @@ from cort.models.batching import FramedTexts, Rows
 from cort.models.building import EMBEDDING, dense, routed
 from cort.models.layout import TASKS, has_modules
 from cort.models.light import StaticEncoder, Vectors, static_encoder
-from cort.models.loading import check_tensors
 from cort.models.modules import KINDS, TextModel, quiet, route
 from cort.models.settings import EncoderSettings
 from cort.models.tokenizer import load_template, load_tokenizer
@@ -127,9 +126,7 @@ def new_encoder(
         encoder = _build(base_model, settings, seed, cleaning, token_weights)
         encoder.check_lengths("", base_model)
     if start is not None:
-        weights = load_encoder(start).state_dict()
-        check_tensors(start, weights, encoder.state_dict(), "start from a model of the same settings")
-        encoder.load_state_dict(weights)
+        encoder.start_from(start)
     return encoder.train()
 
 

@@ -92,17 +92,16 @@ def _resolve(module: Module, root: Path, kind: str) -> Iterator[Module]:
     if module.name != "Router":
         yield module
         return
-    path = next((path for path in (module.folder / ROUTER, module.folder / "config.json") if path.is_file()), None)
-    if path is None:
-        raise input_error(module.folder, f"no {ROUTER} of the module Router", f"the files that {MODULES} names", FIX)
-    config = read_json(path, FIX)
+    path = module.folder / ROUTER
+    # Older releases named it after all modules.
+    config = read_json(path if path.is_file() else module.folder / "config.json", FIX)
     types, routes = config["types"].read(dict[str, str]), config["structure"].read(dict[str, list[str]])
     default = config["parameters"].of(dict).get("default_route")
     route = routes.get(TASKS[kind], routes.get(default or next(iter(routes), "")))
     if route is None or not set(route) <= types.keys():
         raise config.complain(f"the routes {shorten(', '.join(routes))}", f"one for {TASKS[kind]}")
     for name in route:
-        yield _module(root, module.folder, types[name], Node(path, name))
+        yield _module(root, module.folder, types[name], Node(config.source, name))
 
 
 def tokenizer_folder(folder: str | Path, kind: str = "passage") -> Path:

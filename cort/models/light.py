@@ -33,7 +33,7 @@ TANH = "torch.nn.modules.activation.Tanh"
 # Activations of a Dense module that follows static embeddings.
 KNOWN = (TANH, "torch.nn.modules.linear.Identity")
 STATIC = "StaticEmbedding"
-#: static embeddings have no special tokens
+#: static embeddings have no special tokens.
 PLAIN = Template((), (), (), 0, 0)
 ERF = np.vectorize(math.erf, otypes=[np.float32])
 
@@ -94,21 +94,21 @@ def normalize(vectors: Vectors) -> Vectors:
     return result
 
 
-#: modules -> what they do with token and segment ids, states or a vector
-LAYERS: dict[str, Callable[[Config, Weights, Any], Any]] = {
-    "Transformer": bert,
-    STATIC: lambda config, weights, frame: means(weights["embedding.weight"], [frame[0]])[0],
-    "Pooling": lambda config, weights, states: {"mean": states.mean(0), "cls": states[0]}[config["pooling_mode"]],
-    "Dense": dense,
-    "Normalize": lambda config, weights, vectors: normalize(vectors),
-}
-
-
 def weighted(weights: Weights, frame: Frame, states: Vectors) -> Vectors:
     """Multiply the states of tokens by their weights, so that the mean of the result is the weighted mean."""
     own = weights["emb_layer.weight"][frame[0]]  # (length, 1)
     result: Vectors = states * (own / own.mean())
     return result
+
+
+#: modules -> what they do with token and segment ids, and states or a vector
+LAYERS: dict[str, Callable[[Config, Weights, Frame, Any], Any]] = {
+    "Transformer": lambda config, weights, frame, _: bert(config, weights, frame),
+    "WordWeights": lambda config, weights, frame, states: weighted(weights, frame, states),
+    "Pooling": lambda config, _, frame, states: {"mean": states.mean(0), "cls": states[0]}[config["pooling_mode"]],
+    "Dense": lambda config, weights, _, vector: dense(config, weights, vector),
+    "Normalize": lambda config, weights, _, vector: normalize(vector),
+}
 
 
 def light_encoder(folder: Path, precision: str | None) -> Callable[[Ids], Vectors]:
@@ -117,22 +117,22 @@ def light_encoder(folder: Path, precision: str | None) -> Callable[[Ids], Vector
     :param precision: in which the vectors of passages were computed, if the model is a transformer.
     :raises Exception: of any kind, if the model is not one of those that this module knows.
     """
+    if static := static_encoder(folder):
+        return lambda ids: static([ids])[0]
+    if precision != "fp32":
+        raise ValueError(precision)
     # The route of queries may begin with an empty transformer, which only provides a tokenizer.
     modules = modules_of(folder)
-    template, length = PLAIN, LONGEST
-    if modules[0].name != STATIC:
-        if precision != "fp32":
-            raise ValueError(precision)
-        template, positions = load_template(folder, kind="query"), _config(modules[0])["max_position_embeddings"]
-        length = min(read_length(folder, "query") or positions, positions)
     if _unit_length(folder):
         modules.append(Module("Normalize", folder, ""))
-    layers = [_layer(module) for module in modules]
+    layers = [partial(LAYERS[module.name], _config(module), _weights(module)) for module in modules]
+    template, positions = load_template(folder, kind="query"), _config(modules[0])["max_position_embeddings"]
+    length = min(read_length(folder, "query") or positions, positions)
     libraries = ThreadpoolController()
 
     def encode(ids: Ids) -> Vectors:
         framed = [*template.before, *ids[: length - template.extra], *template.after]
-        state: Any = (frame := (np.array(framed, np.int64), np.full(len(framed), template.segment)))
+        frame, state = (np.array(framed, np.int64), np.full(len(framed), template.segment)), None
         # Threads cost more than they gain for so few tokens.
         with libraries.limit(limits=1, user_api="blas"):
             for layer in layers:
@@ -194,14 +194,6 @@ def static_encoder(folder: str | Path) -> StaticEncoder | None:
 
 def _unit_length(folder: Path) -> bool:
     return bool(Settings(folder / PROMPTS).get("similarity_fn_name") != "dot")
-
-
-def _layer(module: Module) -> Callable[[Frame, Any], Any]:
-    weights = _weights(module)
-    if module.name == "WordWeights":
-        return partial(weighted, weights)
-    compute, config = LAYERS[module.name], _config(module)
-    return lambda _, state: compute(config, weights, state)
 
 
 def _config(module: Module) -> Config:

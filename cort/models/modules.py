@@ -31,7 +31,8 @@ from cort.models.layout import (
     read_prompts,
     transformer_settings,
 )
-from cort.models.loading import CONVERT, check_transformer, without_flash
+from cort.models.light import PLAIN
+from cort.models.loading import CONVERT, check_tensors, check_transformer, without_flash
 from cort.models.packing import can_pack, pack
 from cort.models.precision import place
 from cort.models.settings import FIX
@@ -173,6 +174,12 @@ class TextModel(nn.Module):
         """List the parts that may run in half precision."""
         return [module.model for module in self.transformers()]
 
+    def start_from(self, folder: str | Path) -> None:
+        """Take all weights of a trained model of the same kind and settings."""
+        weights = self.load(folder).state_dict()
+        check_tensors(folder, weights, self.state_dict(), "start from a model of the same settings")
+        self.load_state_dict(weights)
+
     def check_lengths(self, place: str, folder: str | Path) -> None:
         """Refuse lengths that leave no room for text after the prompt or exceed the model's positions.
 
@@ -196,15 +203,11 @@ class TextModel(nn.Module):
 
 def _write_argument(folder: Path, model: nn.Module) -> None:
     """Have a saved Transformer load without the pooler that it lacks, whose weights would be drawn."""
-    if getattr(model, "pooler", model) is None and takes_pooler(model):
+    takes = "add_pooling_layer" in inspect.signature(type(model).__init__).parameters
+    if takes and getattr(model, "pooler", model) is None:
         path = folder / "sentence_bert_config.json"
         settings = json.loads(path.read_text(encoding="utf-8")) | {"model_kwargs": {"add_pooling_layer": False}}
         path.write_text(json.dumps(settings, indent=2, sort_keys=True) + "\n", encoding="utf-8")
-
-
-def takes_pooler(model: nn.Module) -> bool:
-    """Tell whether a class of transformers has the argument that leaves out the pooler."""
-    return "add_pooling_layer" in inspect.signature(type(model).__init__).parameters
 
 
 #: tasks of sentence-transformers -> kinds of texts; pairs have no task
@@ -265,8 +268,7 @@ def framing_of(model: Any, kind: str) -> Framing:
     module = route(model, kind)[0]
     tokenizer = module.tokenizer
     if type(module).__name__ == "StaticEmbedding":
-        vocabulary = module.num_embeddings
-        return Framing(Template((), (), (), 0, 0, vocabulary, segments=False), LONGEST)
+        return Framing(PLAIN, LONGEST)
     names = tokenizer.model_input_names
     pad = tokenizer.pad_token_id
     if pad is None:

@@ -23,13 +23,13 @@ from cort.models.batching import Sequences
 from cort.models.cross_encoder import CrossEncoder
 from cort.models.encoder import POOLINGS, SIMILARITIES, Encoder, texts_of
 from cort.models.late_interaction import LateInteraction
-from cort.models.layout import PROMPTS, TASKS, Settings
+from cort.models.layout import PROMPTS, TASKS
 from cort.models.modules import ELSEWHERE, TextModel, framing_of, load_modules, route
 from cort.models.rerankers import Reranker
 from cort.models.seq2seq import FORMULAS, open_seq2seq
 from cort.models.settings import PairSettings
 from cort.models.sparse_encoder import SparseEncoder
-from cort.models.transformer import check_length, most_tokens
+from cort.models.transformer import check_length, heads_of, most_tokens
 from cort.runtime.errors import COMPLAINT_LENGTH, input_error, shorten
 from cort.runtime.options import option_of
 
@@ -121,7 +121,7 @@ def _cross_encoder(folder: Path, model: Any, wanted: Mapping[str, Any]) -> Cross
         found = f"the prompt {shorten(model.default_prompt_name)} of a re-ranker without a chat template"
         raise input_error(folder / PROMPTS, found, "none", ELSEWHERE)
     if module.transformer_task == "sequence-classification":
-        relevant = _relevant_label(module)
+        relevant = _relevant_label(module.model.config)
         if module.model.config.num_labels == 2:
             _join_labels(folder, module.model, relevant)
     if module.model.config.pad_token_id is None:
@@ -182,12 +182,7 @@ def _prompts(folder: Path, model: Any, overrides: Overrides) -> dict[str, str]:
     """Choose the prompts of queries and passages: those the user names, or those sentence-transformers would use."""
     known = {name: text for name, text in model.prompts.items() if text is not None}
     named = {name: text for name, text in known.items() if text}
-    default = model.default_prompt_name
-    listed = ", ".join(named) or "(none)"
-    if default is not None and default not in known:
-        found = f"default_prompt_name {shorten(default)}"
-        raise input_error(folder / PROMPTS, found, f"one of {listed}", ELSEWHERE)
-    prompts = {}
+    prompts, listed = {}, ", ".join(named) or "(none)"
     for kind, names in PROMPT_NAMES.items():
         if (wanted := getattr(overrides, f"{kind}_prompt_name")) is not None:
             if wanted not in named:
@@ -278,20 +273,17 @@ def _refuse_difference(folder: Path, kind: str, length: int, ours: Sequences, th
         raise input_error(folder, shorten(found, COMPLAINT_LENGTH)[1:-1], expected, ELSEWHERE)
 
 
-def _relevant_label(module: Any) -> int:
+def _relevant_label(config: Any) -> int:
     """Find the label that means relevant: the only one, or one of two by their names.
 
     :raises InputError: for labels that give no ranking, such as those of natural language inference, or that do not
         tell which one means relevant.
     """
-    settings = Settings(Path(module.model.config.name_or_path) / "config.json")
-    named: dict[str, str] = settings.get("id2label", dict[str, str]) or {}
-    count = len(named) or settings.get("num_labels", int) or module.model.config.num_labels
-    listed = shorten(f" ({', '.join(named.values())})" if named else "")[1:-1]
+    path, count = Path(config.name_or_path) / "config.json", int(config.num_labels)
+    listed = shorten(", ".join(config.id2label.values()))[1:-1]
     if count not in (1, 2):
         expected = "1, or 2 of which one means relevant"
-        raise input_error(settings.path, f"{count} labels{listed}", expected, "use a model for re-ranking")
-    names = [named.get(str(number), "" if named else f"LABEL_{number}") for number in range(count)]
+        raise input_error(path, f"{count} labels ({listed})", expected, "use a model for re-ranking")
 
     def means_relevant(number: int, name: str) -> bool | None:
         plain = re.sub(r"[\W_]+", " ", name).strip().lower()
@@ -301,29 +293,24 @@ def _relevant_label(module: Any) -> int:
             return False
         return True if RELEVANT.fullmatch(plain) or (plain and count == 1) else None
 
+    names = [config.id2label.get(number, "") for number in range(count)]
     meanings = [means_relevant(number, name) for number, name in enumerate(names)]
-    numbers = settings.get("label2id", dict[str, int]) or {}
+    numbers = config.label2id or {}
     contradicted = any(numbers.get(name, number) != number for number, name in enumerate(names))
     if contradicted or None in meanings or meanings.count(True) != 1:
-        found = f"labels that do not tell which one means relevant{listed}"
+        found = f"labels that do not tell which one means relevant ({listed})"
         found += " or a label2id that contradicts id2label" * contradicted
         fix = "name the labels in the order of the logits, which the model card or a few known pairs tell"
-        raise input_error(settings.path, found, 'id2label such as {"0": "irrelevant", "1": "relevant"}', fix)
+        raise input_error(path, found, 'id2label such as {"0": "irrelevant", "1": "relevant"}', fix)
     return meanings.index(True)
 
 
 def _join_labels(folder: Path, classifier: Any, relevant: int) -> None:
-    """Replace the last layer of a head, which has two outputs, by one that gives their difference, the log-odds."""
-    base = set(classifier.base_model.modules())
-    linears = {name: layer for name, layer in classifier.named_modules() if isinstance(layer, nn.Linear)}
-    last = [name for name, layer in linears.items() if layer not in base and layer.out_features == 2]
-    if len(last) != 1:
-        raise input_error(folder, f"a head with {len(last)} layers of two outputs", "one", ELSEWHERE)
-    old = linears[last[0]]
-    new = nn.Linear(old.in_features, 1, bias=old.bias is not None)
-    with torch.no_grad():
-        for name, value in old.named_parameters():
-            new.get_parameter(name).copy_(value[[relevant]] - value[[1 - relevant]])
-    parent, _, child = last[0].rpartition(".")
-    setattr(classifier.get_submodule(parent), child, new)
-    classifier.config.num_labels = classifier.num_labels = 1
+    """Let the last layer of a head, which has two outputs, give their difference, the log-odds."""
+    layers = (layer for head in heads_of(classifier) for layer in head.modules())
+    last = [layer for layer in layers if isinstance(layer, nn.Linear)][-1]
+    if last.out_features != 2:
+        raise input_error(folder, f"a last layer of {last.out_features} outputs", "two", ELSEWHERE)
+    for weights in last.parameters():
+        weights.data = weights.data[[relevant]] - weights.data[[1 - relevant]]
+    last.out_features = classifier.config.num_labels = classifier.num_labels = 1

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -64,15 +65,6 @@ class PassageOptions(ModelOptions):
 
     tokens: str = required("ARROW", "token cache of the passages")
     shard: str = optional("1-of-1", metavar="I-of-N")
-
-
-class Cpu(NamedTuple):
-    """The processor, for models that do without torch."""
-
-    type: str = "cpu"
-
-    def __str__(self) -> str:
-        return self.type
 
 
 class Job(NamedTuple):
@@ -135,14 +127,14 @@ def compute_shard(
             tables_of = tables.regroup(batches, size)
             write((table.combine_chunks().to_batches()[0] for table in tables_of), count, precision)
     finished.remove(numbers)
-    log.info("computed %d of %d %s on %s in %s", count, len(lengths), items, device, precision)
+    log.info("computed %d of %d %s on %s in %s", count, len(lengths), items, device.type, precision)
 
 
 @contextmanager
 def _placed(model: Any, options: ModelOptions, shard: str) -> Iterator[tuple[Any, str]]:
     """Place a model on a leased device; yield the device and the precision that `auto` stands for there."""
     if isinstance(model, StaticEncoder):
-        yield Cpu(), options.precision
+        yield SimpleNamespace(type="cpu"), options.precision
         return
     from cort.models.precision import forget, settle
     from cort.models.transformer import choose_device

@@ -21,7 +21,6 @@ from torch import Tensor, nn
 from cort.formats.shards import Tokens
 from cort.models.building import EMBEDDING, new_transformer, set_tokenizer
 from cort.models.layout import TASKS, has_modules
-from cort.models.loading import check_tensors
 from cort.models.modules import TextModel, route
 from cort.models.settings import EncoderSettings
 from cort.models.transformer import single
@@ -100,9 +99,7 @@ def new_sparse_encoder(
     if fixed is not None and type(route(encoder.saved, "query")[0]).__name__ != "SparseStaticEmbedding":
         encoder = without_query_model(encoder, fixed)
     if start is not None:
-        weights = load_sparse_encoder(start).state_dict()
-        check_tensors(start, weights, encoder.state_dict(), "start from a model of the same settings")
-        encoder.load_state_dict(weights)
+        encoder.start_from(start)
     encoder.check_lengths("", base_model)
     return encoder.train()
 

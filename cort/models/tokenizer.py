@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cort.formats.artifacts import read_json
 from cort.formats.cleaning import OTHERS
@@ -166,22 +166,22 @@ def check_vocabulary(folder: str | Path, tokens: int, most: int) -> None:
         raise input_error(folder, f"{tokens} tokens", f"at most the model's {most}", "use its own tokenizer")
 
 
-def read_special_tokens(folder: str | Path) -> dict[str, str | None]:
+def read_special_tokens(folder: str | Path) -> dict[str, Any]:
     """Read the special tokens of ``tokenizer_config.json``, such as ``pad_token``; each is a string or an object."""
     path = Path(folder) / "tokenizer_config.json"
-    if not path.exists():
-        return {}
-    node = read_json(path, FIX)
+    entries = read_json(path, FIX).of(dict) if path.exists() else {}
     # Not flags such as `add_bos_token`.
-    names = [key for key, value in node.of(dict).items() if key.endswith("_token") and not isinstance(value, bool)]
-    values = {key: node[key]["content"] if isinstance(node[key].value, dict) else node[key] for key in names}
-    return {key: value.read(str | None) for key, value in values.items()}
+    return {
+        key: value.get("content") if isinstance(value, dict) else value
+        for key, value in entries.items()
+        if key.endswith("_token") and not isinstance(value, bool)
+    }
 
 
 def special_id(folder: str | Path, tokenizer: Tokenizer, name: str, fix: str) -> int:
     """Look up the id of a special token, such as ``pad_token``; by default, it is BERT's."""
     token = read_special_tokens(folder).get(name, f"[{name.removesuffix('_token').upper()}]")
-    number = tokenizer.token_to_id(token) if token else None
+    number = tokenizer.token_to_id(token) if isinstance(token, str) else None
     if number is None:
         path = Path(folder) / "tokenizer_config.json"
         raise input_error(path, f"the {name} {token!r}", "a token of the vocabulary", fix)

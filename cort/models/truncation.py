@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
@@ -24,11 +24,11 @@ from cort.models.layout import (
     transformer_settings,
 )
 from cort.models.settings import PairSettings
-from cort.models.tokenizer import Template, load_template
+from cort.models.tokenizer import load_template
 
 Counts: TypeAlias = npt.NDArray[np.integer]
 
-PASSAGES, KERNEL_POOLING, UNLIMITED = "passages", ("knrm", "conv_knrm"), 1 << 30
+PASSAGES, UNLIMITED = "passages", 1 << 30
 # Share of truncated texts above which the log has a warning.
 MANY = 0.1
 
@@ -44,12 +44,6 @@ class Lengths:
 def write_lengths(path: str | Path, lengths: Counts) -> None:
     """Write how many texts have each length."""
     write_artifact(path, Lengths(*(counts.tolist() for counts in np.unique(lengths, return_counts=True))))
-
-
-def read_lengths(path: str | Path) -> Counts:
-    """Read the lengths of all texts, in ascending order."""
-    counted = read_artifact(path, Lengths)
-    return np.repeat(np.array(counted.lengths, np.int64), counted.texts)
 
 
 @dataclass(frozen=True)
@@ -108,16 +102,6 @@ class Limits:
         return self.passage - np.minimum(queries, self.query) if self.together else self.passage
 
 
-def limits_for(kind: str, lengths: tuple[int, int], template: Template) -> Limits:
-    """Take the special tokens of a kind of model off the lengths of queries, and of passages or pairs."""
-    if kind in KERNEL_POOLING:
-        return Limits(*lengths)
-    together = kind == "cross_encoder"
-    return Limits(
-        lengths[0] - template.extra, lengths[1] - (template.pair_extra if together else template.extra), together
-    )
-
-
 def read_limits(folder: str | Path) -> Limits | None:
     """Read how much of its texts a saved model reads; None for a base model."""
     path = Path(folder) / PairSettings.FILE
@@ -128,17 +112,20 @@ def read_limits(folder: str | Path) -> Limits | None:
         return Limits(query, longest - (tokens or 0), together=tokens is not None)
     if not has_modules(folder):
         return None
-    lengths = [read_length(folder, kind) or UNLIMITED for kind in ("query", "passage")]
-    if Settings(Path(folder) / PROMPTS).get("model_type", str) == "CrossEncoder":
-        longest = model_max_length(tokenizer_folder(folder)) or UNLIMITED
-        if tokens:
-            return Limits(lengths[0], longest - tokens, together=True)
-        limits = limits_for("cross_encoder", (lengths[0], longest), load_template(folder))
-        own = transformer_settings(tokenizer_folder(folder)).get("query_length", int)
-        return limits if own else replace(limits, query=limits.passage)
-    if modules_of(folder)[0].name not in ("Transformer", "MLMTransformer"):
-        return Limits(UNLIMITED, UNLIMITED)
-    return limits_for("encoder", (lengths[0], lengths[1]), load_template(folder))
+    query, passage = (read_length(folder, kind) or UNLIMITED for kind in ("query", "passage"))
+    if Settings(Path(folder) / PROMPTS).get("model_type", str) != "CrossEncoder":
+        if modules_of(folder)[0].name not in ("Transformer", "MLMTransformer"):
+            return Limits(UNLIMITED, UNLIMITED)
+        extra = load_template(folder).extra
+        return Limits(query - extra, passage - extra)
+    own = tokenizer_folder(folder)
+    longest = model_max_length(own) or UNLIMITED
+    if tokens:
+        return Limits(query, longest - tokens, together=True)
+    template = load_template(folder)
+    passage = longest - template.pair_extra
+    has_own = transformer_settings(own).get("query_length", int)
+    return Limits(query - template.extra if has_own else passage, passage, together=True)
 
 
 def measure_texts(limits: Limits, files: Mapping[str, str | Path]) -> dict[str, Truncation]:
@@ -146,7 +133,8 @@ def measure_texts(limits: Limits, files: Mapping[str, str | Path]) -> dict[str, 
 
     Passages of a cross-encoder are paired with a query of mean length, and queries with such a passage.
     """
-    lengths = {text: read_lengths(path) for text, path in files.items()}
+    counted = {text: read_artifact(path, Lengths) for text, path in files.items()}
+    lengths = {text: np.repeat(np.array(one.lengths, np.int64), one.texts) for text, one in counted.items()}
 
     def mean(of_passages: bool) -> Counts:
         counts = [counts for text, counts in lengths.items() if (text == PASSAGES) is of_passages and len(counts)]

@@ -10,7 +10,6 @@ import transformers
 from cort import pretrained
 from cort.models.cross_encoder import load_cross_encoder, new_cross_encoder
 from cort.models.encoder import load_encoder, new_encoder
-from cort.models.rerankers import load_reranker
 from cort.models.settings import EncoderSettings, PairSettings
 from cort.models.sparse_encoder import load_sparse_encoder
 from cort.models.tokenizer import load_template, load_tokenizer
@@ -34,7 +33,6 @@ LOADS = {
     "encoder as pairs": ("encoder", lambda folder, _: load_cross_encoder(folder)),
     "pairs as encoder": ("pairs", lambda folder, _: load_encoder(folder)),
     "base as sparse": ("base", lambda folder, _: load_sparse_encoder(folder)),
-    "knrm": ("knrm", lambda folder, _: load_reranker(folder)),
     "weigher": ("weigher", None),
     "tokenizer": ("base", lambda folder, _: load_template(folder)),
     "words": ("base", lambda folder, _: load_tokenizer(folder)),
@@ -45,7 +43,6 @@ LOADS = {
 def folder_of(lm, make_encoder, make_reranker, tmp_path):
     """Copy a sound model."""
     named = {"base": lambda: lm, "encoder": make_encoder, "pairs": make_reranker}
-    named["knrm"] = lambda: make_reranker(kind="knrm")
 
     def copy(name):
         folder = shutil.copytree(named.get(name, lambda: lm)(), tmp_path / name)
@@ -155,7 +152,6 @@ FAULTS = [
     ("encoder, start", without("linear.bias", DENSE), "", "linear.bias"),
     *(("encoder", pickled(f"{part}/{WEIGHTS}"), f"/{part}", "found no safet") for part in (TRANSFORMER, QUERY, DENSE)),
     ("encoder", holds(f"{TRANSFORMER}/{WEIGHTS}", b"half"), IN, NONE),
-    ("knrm", holds(WEIGHTS, b"\x00" * 20), "", "found no re-ranker ("),
     ("weigher", pickled(WEIGHTS), "", "found no safetensors weights"),
     # Configs that do not match the weights.
     ("encoder", config(num_hidden_layers=3), IN, f"found no tensor '{LAYER_2}' and 15 more"),

@@ -46,7 +46,6 @@ def test_of_a_reranker_as_much_is_lost_as_its_pairs_lack(make_reranker, lm, cach
     most = limits.of_queries(lengths[1]), limits.of_passages(lengths[0])
     ours = sum(np.minimum(found, limit).sum() for found, limit in zip(lengths, most, strict=True))
     assert ours == sum(kept) - special * len(kept)
-    assert truncation.limits_for(kind, (7, 14), template) == limits or limits.shared
     assert truncation.read_limits(lm) is None
 
 
