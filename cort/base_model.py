@@ -30,7 +30,7 @@ from cort.formats import tables
 from cort.formats.artifacts import json_option
 from cort.formats.cleaning import Form, convert
 from cort.formats.records import offsets_of
-from cort.models.hub import find_folder, open_tokenizer
+from cort.models.hub import find_folder, save_plain
 from cort.runtime import cli
 from cort.runtime.errors import InputError, input_error, reason_of
 from cort.runtime.files import atomic_folder
@@ -136,14 +136,14 @@ def draw_model(architecture: dict[str, Any], vocabulary_size: int, seed: int) ->
         settings = dict(architecture)
         model_type = settings.pop("model_type", "")
         known = AutoConfig.for_model(model_type)
-        check_kind("--architecture", known, "AutoModel", fix="fix it")
+        check_kind("--architecture", known, "AutoModel")
         # transformers would silently keep a misspelled setting and use the default of the correct one.
         problems = [f"the unknown setting {name!r}" for name in settings if not hasattr(known, name)]
         problems += [f"a {model_type}, which has no {name}" for name in NEEDED_SETTINGS if not hasattr(known, name)]
         if not problems:
             pad = SPECIAL_TOKENS.index("[PAD]")
             config = AutoConfig.for_model(model_type, vocab_size=vocabulary_size, pad_token_id=pad, **settings)
-            check_kind("--architecture", config, "AutoModel", fix="fix it")
+            check_kind("--architecture", config, "AutoModel")
             torch.manual_seed(seed)
             model: PreTrainedModel = AutoModel.from_config(config)
             return model
@@ -185,16 +185,10 @@ def fetch_pretrained(name: str, revision: str | None, seed: int, folder: Path) -
     import torch
 
     from cort.models.loading import load_transformer
-    from cort.models.tokenizer import check_vocabulary
-    from cort.models.transformer import count_tokens
 
-    source, fix = find_folder(name, revision)
-    tokenizer = open_tokenizer(source, fix)
+    source = find_folder(name, revision)
     torch.manual_seed(seed)
-    model: Any = load_transformer(source, fix=fix, dtype="auto")
-    check_vocabulary(name, max(tokenizer.get_vocab().values()) + 1, count_tokens(model))
-    tokenizer.save_pretrained(folder)
-    model.save_pretrained(folder)
+    model = save_plain(source, lambda: load_transformer(source, dtype="auto"), folder)
     log.info("loaded %s: %s, %d weights", name, model.config.model_type, model.num_parameters())
 
 

@@ -18,7 +18,7 @@ import sys
 from pathlib import Path
 from typing import Any, Literal
 
-from cort.models.hub import find_folder, open_tokenizer
+from cort.models.hub import find_folder, save_plain
 from cort.models.layout import read_prompts
 from cort.models.truncation import read_limits
 from cort.runtime import cli
@@ -32,11 +32,13 @@ log = logging.getLogger(__name__)
 
 SHORTEST = 8
 # Options that override a model's own settings, by kind.
-PROMPTED = {"query_length", "passage_length", "query_prompt", "passage_prompt"}
+NAMES = {"query_prompt_name", "passage_prompt_name"}
+PROMPTED = {"query_length", "passage_length", "query_prompt", "passage_prompt", *NAMES}
 OVERRIDDEN = {
     "dense": {"pooling", "similarity", "dimension", *PROMPTED},
     "sparse": PROMPTED,
-    **{kind: {"query_length", "max_length"} for kind in ("cross_encoder", "late_interaction", "monot5", "rankt5")},
+    "late_interaction": {"query_length", "max_length", *NAMES},
+    **{kind: {"query_length", "max_length"} for kind in ("cross_encoder", "monot5", "rankt5")},
 }
 SETTINGS = sorted({name for names in OVERRIDDEN.values() for name in names})
 
@@ -66,49 +68,43 @@ class Options:
 def stage(options: Options) -> None:
     """Find, load and check the model; write its folder atomically."""
     from cort.models.card import write_card
-    from cort.models.released import ENCODERS, Overrides, load_released_reranker
+    from cort.models.modules import TextModel
+    from cort.models.released import load_released
 
     wanted = settings_of(options)
-    folder, fix = find_folder(options.pretrained, options.revision)
+    folder = find_folder(options.pretrained, options.revision)
     if options.kind in ("weigher", "expander"):
-        save_text_model(folder, fix, options)
+        save_text_model(folder, options)
         log.info("loaded %s", options.pretrained)
         return
-    overrides = Overrides(wanted, options.query_prompt_name, options.passage_prompt_name)
     with atomic_folder(options.output) as work, naming(folder, work):
-        model: Any
-        if options.kind in ENCODERS:
-            model = ENCODERS[options.kind](folder, overrides, fix)
-            model.save(work)
+        model = load_released(folder, options.kind, wanted)
+        model.save(work)
+        saved = None
+        if isinstance(model, TextModel):
             model.check_lengths("--", work)
-        else:
-            model = load_released_reranker(folder, options.kind, overrides, fix)
-            model.save(work)
+            saved = type(model.saved).__name__
         origin = {"pretrained": options.pretrained, "revision": options.revision}
         settings = {key: value for key, value in (origin | wanted).items() if value is not None}
-        saved = type(model.saved).__name__ if hasattr(model, "saved") else None
         write_card(work, Path(options.output).name, saved, settings)
         log.info("loaded %s: %s, prompts %s", options.pretrained, read_limits(work), read_prompts(work))
 
 
-def save_text_model(folder: Path, fix: str, options: Options) -> None:
+def save_text_model(folder: Path, options: Options) -> None:
     """Write the folder of a document expansion or term weighting model atomically."""
     from cort.models.expander import Sampling, load_expander
-    from cort.models.tokenizer import check_vocabulary
-    from cort.models.transformer import count_tokens
     from cort.models.weigher import load_vocabulary, load_weigher
 
-    tokenizer = open_tokenizer(folder, fix)
-    with atomic_folder(options.output) as temporary, naming(folder, temporary):
-        tokenizer.save_pretrained(temporary)
+    def load() -> Any:
         # Lengths are not part of the model; any with room for a token will do.
         if options.kind == "weigher":
+            return load_weigher(folder, SHORTEST)[0].classifier
+        return load_expander(folder, SHORTEST, Sampling(1, SHORTEST))[0].transformer
+
+    with atomic_folder(options.output) as temporary, naming(folder, temporary):
+        save_plain(folder, load, temporary)
+        if options.kind == "weigher":
             load_vocabulary(temporary)
-            model: Any = load_weigher(folder, SHORTEST)[0].classifier
-        else:
-            model = load_expander(folder, SHORTEST, Sampling(1, SHORTEST))[0].transformer
-        check_vocabulary(folder, max(tokenizer.get_vocab().values()) + 1, count_tokens(model))
-        model.save_pretrained(temporary)
 
 
 def settings_of(options: Options) -> dict[str, Any]:

@@ -61,8 +61,7 @@ def weigh_block(
     with torch.inference_mode():
         numbers = forward_by_length(weigher, passages.sequences(rows), job.device).float().cpu().numpy()
     ids = passages.ids(rows)
-    inside = np.arange(numbers.shape[1]) < passages.lengths(rows)[:, None]  # (rows, length)
-    finite = (np.isfinite(numbers) | ~inside).all(axis=1)  # (rows,)
+    finite = np.isfinite(numbers).all(axis=1)  # (rows,)
     refuse_others(finite, ids, options.model, f"in {job.precision} a weight that is no finite number")
     documents: list[tuple[str, list[str], list[int]]] = []
     for doc_id, row, predicted in zip(ids.to_pylist(), rows.tolist(), numbers, strict=True):

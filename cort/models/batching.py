@@ -15,7 +15,6 @@ from cort.formats.records import Integers, offsets_of
 from cort.formats.shards import Tokens
 from cort.models.layout import TASKS
 from cort.models.tokenizer import Template
-from cort.runtime.errors import input_error
 
 if TYPE_CHECKING:
     import torch
@@ -70,12 +69,11 @@ def constant(tokens: Sequence[int], times: Lengths, segment: int) -> Part:
 class Sequences:
     """Sequences for a transformer, each of some parts; their tokens are read when a batch is made.
 
-    `place` is the file they come from, for error messages; `kind` that of single texts, "query" or "passage".
+    `kind` is that of single texts, "query" or "passage".
     """
 
     parts: tuple[Part, ...]
     template: Template
-    place: str = ""
     kind: str | None = None
 
     @cached_property
@@ -86,7 +84,7 @@ class Sequences:
 
     def take(self, chosen: Rows) -> Sequences:
         """Select sequences, in this order."""
-        return Sequences(tuple(part.take(chosen) for part in self.parts), self.template, self.place, self.kind)
+        return Sequences(tuple(part.take(chosen) for part in self.parts), self.template, self.kind)
 
     def joined(self, others: Sequences) -> Sequences:
         """Append sequences with a template of the same padding; `kind` becomes theirs."""
@@ -98,8 +96,6 @@ class Sequences:
         """Pad sequences: ``input_ids``, ``attention_mask`` and ``token_type_ids`` of shape (chosen, longest).
 
         The ``task`` names the kind of texts as sentence-transformers does.
-
-        :raises InputError: for a token id that is not in the tokenizer's vocabulary.
         """
         import torch
 
@@ -114,10 +110,6 @@ class Sequences:
             ids.reshape(-1)[places], mask.reshape(-1)[places] = part.ids(), 1
             segments.reshape(-1)[places] = part.segment
             starts = starts + part.counts
-        for token in (int(ids.min()), int(ids.max())) if ids.size else ():
-            if not 0 <= token < self.template.vocabulary:
-                expected = f"ids below the tokenizer's {self.template.vocabulary}"
-                raise input_error(self.place, f"the token id {token}", expected, "delete it and tokenize again")
         arrays = {"input_ids": ids, "attention_mask": mask, "token_type_ids": segments}
         batch: dict[str, Any] = {name: torch.from_numpy(array) for name, array in arrays.items()}
         return batch | ({"task": TASKS[self.kind]} if self.kind else {})
@@ -182,11 +174,11 @@ class FramedTexts:
             Part(self.tokens, rows, kept, template.segment),
             constant(template.after, once, template.segment),
         )
-        return Sequences(parts, template, str(self.tokens.path), self.kind)
+        return Sequences(parts, template, self.kind)
 
 
 def framed_pairs(
-    queries: Part, passages: Part, template: Template, query_length: int | None, max_length: int, place: str = ""
+    queries: Part, passages: Part, template: Template, query_length: int | None, max_length: int
 ) -> Sequences:
     """Join queries of up to `query_length` tokens and passages, up to `max_length`; both include special tokens.
 
@@ -212,7 +204,7 @@ def framed_pairs(
         *(passage, passage_end),
         constant(template.after, once, template.second_segment),
     )
-    return Sequences(parts, template, place)
+    return Sequences(parts, template)
 
 
 def _truncated(texts: Part, most: Lengths, end: Sequence[int], segment: int) -> tuple[Part, Part]:

@@ -134,12 +134,12 @@ class Pairs:
             Part(self.queries, queries, self.queries.lengths[queries], 0),
             Part(self.passages, passages, self.passages.lengths[passages], 0),
         )
-        return self.join(*sides, f"{self.queries.path}, {self.passages.path}")
+        return self.join(*sides)
 
-    def join(self, queries: Part, passages: Part, place: str) -> Sequences:
+    def join(self, queries: Part, passages: Part) -> Sequences:
         """Join whole queries and passages."""
         model = self.model
-        return framed_pairs(queries, passages, model.template, model.query_length, model.max_length, place)
+        return framed_pairs(queries, passages, model.template, model.query_length, model.max_length)
 
     def passes(self, queries: Rows, passages: Rows) -> list[Lengths]:
         """Return the lengths of the texts in each pass through the model: a single one, with a text per pair."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from cort.models.layout import Settings, check_model
 from cort.models.settings import FIX, REVISION
-from cort.models.tokenizer import PROBE
+from cort.models.tokenizer import PROBE, check_vocabulary
 from cort.runtime.errors import InputError, input_error, reason_of, shorten
 from cort.runtime.hub import fetch_snapshot
 from cort.runtime.interruption import Interrupted
@@ -18,23 +19,27 @@ WANTED = ["*.json", "*.txt", "*.jinja", "*.model", "artifact.metadata", "model*.
 UNWANTED = ["onnx/*", "openvino/*"]
 
 
-def find_folder(name: str, revision: str | None) -> tuple[Path, str]:
-    """Find a model's folder, or download it from a hub; also return what to do if something in it is wrong.
+def find_folder(name: str, revision: str | None) -> Path:
+    """Find a model's folder, or download it from a hub.
 
     :raises InputError: for a missing model, a hub name without a commit, or an adapter.
     """
-    folder, fix = Path(name), FIX
+    folder = Path(name)
     if not folder.is_dir():
         if name.startswith((".", "/", "~")) or name.count("/") > 1:
             raise input_error("--pretrained", f"{name!r}, no such folder", "a folder, or a hub name", "fix the path")
-        revision = _checked(name, revision)
+        if revision is None or not REVISION.fullmatch(revision):
+            # The name of a branch may later point to another model.
+            without = "without a revision" if revision is None else f"at revision {shorten(revision)}"
+            found, expected = f"{name!r}, not a folder, {without}", "a folder, or a hub name with its revision"
+            raise input_error("--pretrained", found, expected, "name the commit to use, 40 hexadecimal digits")
         fix = "check name, revision and network, or name a local folder"
         folder = fetch_snapshot(name, revision, "a model on the hub", fix, allow=WANTED, ignore=UNWANTED)
     check_model(folder, "config.json", "modules.json")
-    return folder, fix
+    return folder
 
 
-def open_tokenizer(folder: Path, fix: str, tokenizer: Any = None) -> Any:
+def open_tokenizer(folder: Path, tokenizer: Any = None) -> Any:
     """Load the fast tokenizer of a model folder, or check one that is loaded."""
     from transformers import AutoTokenizer
 
@@ -50,10 +55,19 @@ def open_tokenizer(folder: Path, fix: str, tokenizer: Any = None) -> Any:
         raise
     except Exception as error:  # transformers and tokenizers raise errors of many kinds
         found = f"no readable tokenizer ({reason_of(error)})"
-        raise input_error(folder, found, "a tokenizer next to the weights", fix) from error
+        raise input_error(folder, found, "a tokenizer next to the weights", FIX) from error
     if set(tokenizer.get_vocab()) <= set(tokenizer.all_special_tokens):
         raise input_error(folder, "no vocabulary", "a tokenizer next to the weights", "save it there")
     return tokenizer
+
+
+def save_plain(source: Path, load: Callable[[], Any], output: Path) -> Any:
+    """Load a transformers model, and save it with its tokenizer into a folder; returns the model."""
+    tokenizer, model = open_tokenizer(source), load()
+    check_vocabulary(source, max(tokenizer.get_vocab().values()) + 1, model.get_input_embeddings().num_embeddings)
+    tokenizer.save_pretrained(output)
+    model.save_pretrained(output)
+    return model
 
 
 def _add_promised_tokens(settings: Settings, tokenizer: Any) -> None:
@@ -75,12 +89,3 @@ def _add_promised_tokens(settings: Settings, tokenizer: Any) -> None:
             found = f"add_{name}_token {json.dumps(flag)} for {own[name]}, but tokenizer.json adds {tokens}"
             raise input_error(settings.path, found, "files that agree", "correct the file that is wrong")
     tokenizer.add_bos_token, tokenizer.add_eos_token = (bool(flags[name] or added[name]) for name in flags)
-
-
-def _checked(name: str, revision: str | None) -> str:
-    """Refuse the name of a branch, which may later point to another model."""
-    if revision is None or not REVISION.fullmatch(revision):
-        without = "without a revision" if revision is None else f"at revision {shorten(revision)}"
-        found, expected = f"{name!r}, not a folder, {without}", "a folder, or a hub name with its revision"
-        raise input_error("--pretrained", found, expected, "name the commit to use, 40 hexadecimal digits")
-    return revision

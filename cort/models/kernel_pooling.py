@@ -134,7 +134,7 @@ def pool_kernels(
 class WordPairs(Pairs):
     """Pairs of queries and passages, concatenated without special tokens."""
 
-    def join(self, queries: Part, passages: Part, place: str) -> Sequences:
+    def join(self, queries: Part, passages: Part) -> Sequences:
         """Concatenate queries and passages, each truncated to its limit."""
         query, passage = (
             part._replace(counts=np.minimum(part.counts, most), segment=segment)
@@ -145,7 +145,7 @@ class WordPairs(Pairs):
         )
         template, empty = self.model.template, (query.counts + passage.counts == 0).astype(np.int64)
         # Two empty texts become a token that belongs to neither.
-        return Sequences((query, passage, constant((template.pad,), empty, PASSAGE + 1)), template, place)
+        return Sequences((query, passage, constant((template.pad,), empty, PASSAGE + 1)), template)
 
     def lengths(self, queries: Rows, passages: Rows) -> Lengths:
         """Count the tokens of pairs."""

@@ -18,7 +18,7 @@ from threadpoolctl import ThreadpoolController
 
 from cort.formats.shards import Tokens
 from cort.models.batching import FramedTexts, Rows
-from cort.models.layout import LONGEST, PROMPTS, TASKS, Module, Settings, modules_of, read_length
+from cort.models.layout import LONGEST, PROMPTS, Module, Settings, modules_of, read_length
 from cort.models.tokenizer import Template, load_template
 
 #: (e,), or (texts, e)
@@ -38,7 +38,7 @@ PLAIN = Template((), (), (), 0, 0)
 ERF = np.vectorize(math.erf, otypes=[np.float32])
 
 
-def bert(config: Config, weights: Weights, frame: Frame) -> Vectors:
+def bert(_: None, frame: Frame, *, config: Config, weights: Weights) -> Vectors:
     """Compute the states of a text, (length, width), from its token and segment ids, (length,) each."""
 
     def linear(at: str, states: Vectors) -> Any:
@@ -81,33 +81,39 @@ def means(words: Vectors, texts: Sequence[npt.NDArray[np.integer]]) -> Vectors:
     return np.array(sums, np.float32).reshape(len(texts), words.shape[1])
 
 
-def dense(config: Config, weights: Weights, vectors: Vectors) -> Vectors:
-    """Project vectors."""
-    projected: Vectors = vectors @ weights["linear.weight"].T + weights.get("linear.bias", 0)
-    return np.tanh(projected) if config["activation_function"] == TANH else projected
-
-
-def normalize(vectors: Vectors) -> Vectors:
-    """Scale vectors to length 1, except for zeros; in double precision, in which all processors give the same."""
-    lengths = np.linalg.norm(vectors.astype(np.float64), axis=-1, keepdims=True)
-    result: Vectors = (vectors / np.maximum(lengths, 1e-12)).astype(np.float32)
-    return result
-
-
-def weighted(weights: Weights, frame: Frame, states: Vectors) -> Vectors:
+def weighted(states: Vectors, frame: Frame, *, weights: Weights, **_: Any) -> Vectors:
     """Multiply the states of tokens by their weights, so that the mean of the result is the weighted mean."""
     own = weights["emb_layer.weight"][frame[0]]  # (length, 1)
     result: Vectors = states * (own / own.mean())
     return result
 
 
-#: modules -> what they do with token and segment ids, and states or a vector
-LAYERS: dict[str, Callable[[Config, Weights, Frame, Any], Any]] = {
-    "Transformer": lambda config, weights, frame, _: bert(config, weights, frame),
-    "WordWeights": lambda config, weights, frame, states: weighted(weights, frame, states),
-    "Pooling": lambda config, _, frame, states: {"mean": states.mean(0), "cls": states[0]}[config["pooling_mode"]],
-    "Dense": lambda config, weights, _, vector: dense(config, weights, vector),
-    "Normalize": lambda config, weights, _, vector: normalize(vector),
+def pool(states: Vectors, _: Frame, *, config: Config, **__: Any) -> Vectors:
+    """Take the mean of all states, or that of the first token."""
+    result: Vectors = {"mean": states.mean(0), "cls": states[0]}[config["pooling_mode"]]
+    return result
+
+
+def dense(vectors: Vectors, _: Frame | None = None, *, config: Config, weights: Weights) -> Vectors:
+    """Project vectors."""
+    projected: Vectors = vectors @ weights["linear.weight"].T + weights.get("linear.bias", 0)
+    return np.tanh(projected) if config["activation_function"] == TANH else projected
+
+
+def normalize(vectors: Vectors, *_: Any, **__: Any) -> Vectors:
+    """Scale vectors to length 1, except for zeros; in double precision, in which all processors give the same."""
+    lengths = np.linalg.norm(vectors.astype(np.float64), axis=-1, keepdims=True)
+    result: Vectors = (vectors / np.maximum(lengths, 1e-12)).astype(np.float32)
+    return result
+
+
+#: modules -> what they do with states or vectors
+LAYERS: dict[str, Callable[..., Vectors]] = {
+    "Transformer": bert,
+    "WordWeights": weighted,
+    "Pooling": pool,
+    "Dense": dense,
+    "Normalize": normalize,
 }
 
 
@@ -125,7 +131,7 @@ def light_encoder(folder: Path, precision: str | None) -> Callable[[Ids], Vector
     modules = modules_of(folder)
     if _unit_length(folder):
         modules.append(Module("Normalize", folder, ""))
-    layers = [partial(LAYERS[module.name], _config(module), _weights(module)) for module in modules]
+    layers = [_open(module) for module in modules]
     template, positions = load_template(folder, kind="query"), _config(modules[0])["max_position_embeddings"]
     length = min(read_length(folder, "query") or positions, positions)
     libraries = ThreadpoolController()
@@ -136,7 +142,7 @@ def light_encoder(folder: Path, precision: str | None) -> Callable[[Ids], Vector
         # Threads cost more than they gain for so few tokens.
         with libraries.limit(limits=1, user_api="blas"):
             for layer in layers:
-                state = layer(frame, state)
+                state = layer(state, frame)
         return np.asarray(state)
 
     return encode
@@ -148,12 +154,12 @@ class StaticEncoder:
     :ivar unit_length: as that of `cort.models.encoder.Encoder`, which has the same interface.
     """
 
-    transformer, framings = None, dict.fromkeys(TASKS, (PLAIN, LONGEST))
+    transformer = None
 
     def __init__(self, folder: Path, words: Module, projections: Sequence[Module]) -> None:
         self.unit_length = _unit_length(folder)
         self._words = _weights(words)["embedding.weight"]
-        self._projections = [partial(dense, _config(module), _weights(module)) for module in projections]
+        self._projections = [_open(module) for module in projections]
         self.dimension = self([]).shape[1]
 
     def __call__(self, texts: Sequence[npt.NDArray[np.integer]]) -> Vectors:
@@ -194,6 +200,10 @@ def static_encoder(folder: str | Path) -> StaticEncoder | None:
 
 def _unit_length(folder: Path) -> bool:
     return bool(Settings(folder / PROMPTS).get("similarity_fn_name") != "dot")
+
+
+def _open(module: Module) -> Callable[..., Vectors]:
+    return partial(LAYERS[module.name], config=_config(module), weights=_weights(module))
 
 
 def _config(module: Module) -> Config:

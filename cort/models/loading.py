@@ -37,7 +37,6 @@ def load_transformer(
     kind: str = "AutoModel",
     *,
     trained: bool = False,
-    fix: str = FIX,
     released: bool = False,
     **options: Any,
 ) -> nn.Module:
@@ -74,7 +73,7 @@ def load_transformer(
         raise
     except Exception as error:  # transformers, its config classes and safetensors raise errors of many kinds
         expected = "a transformers folder with config.json and model.safetensors"
-        raise input_error(source, f"no complete model ({reason_of(error)})", expected, fix) from error
+        raise input_error(source, f"no complete model ({reason_of(error)})", expected, FIX) from error
 
 
 def check_transformer(source: str | Path, kind: str = "AutoModel", **options: Any) -> None:
@@ -119,40 +118,34 @@ def _names_head(config: Any) -> bool:
     return any(re.search("For|Head", name) and hasattr(transformers, name) for name in names)
 
 
-def check_kind(source: str | Path, config: Any, kind: str, released: bool = False, fix: str = OTHER) -> str:
+def check_kind(source: str | Path, config: Any, kind: str, released: bool = False) -> str:
     """Refuse a config that no model of a class of transformers reads texts with, in both directions unless `released`.
 
     :returns: the class; of an encoder-decoder, that of its encoder.
     """
     import transformers
 
-    found, expected = _kind_of(config), "an encoder of text like BERT"
+    of = type(config)
+    predicts_next = of in transformers.MODEL_FOR_CAUSAL_LM_MAPPING
+    fills = of in transformers.MODEL_FOR_MASKED_LM_MAPPING
+    found, expected = "an encoder" if fills else "of another kind", "an encoder of text like BERT"
+    if config.is_encoder_decoder:
+        found = "an encoder-decoder"
+    elif getattr(config, "is_decoder", False) or (predicts_next and not fills):
+        found = "a decoder"
     if kind == SEQ2SEQ:
         expected = "an encoder-decoder like T5"
-        if config.is_encoder_decoder and type(config) in transformers.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING:
+        if config.is_encoder_decoder and of in transformers.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING:
             return kind
     elif found == "an encoder":
         return kind
     elif released:
-        half = next((name for name in ENCODERS if getattr(transformers, name).config_class is type(config)), None)
+        half = next((name for name in ENCODERS if getattr(transformers, name).config_class is of), None)
         if half and kind == "AutoModel":
             return half
-        if not config.is_encoder_decoder and type(config) in transformers.MODEL_FOR_CAUSAL_LM_MAPPING:
+        if not config.is_encoder_decoder and predicts_next:
             return kind
-    raise input_error(source, f"a {config.model_type}, {found}", expected, fix)
-
-
-def _kind_of(config: Any) -> str:
-    """Name the kind of a model according to its config."""
-    from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, MODEL_FOR_MASKED_LM_MAPPING
-
-    if config.is_encoder_decoder:
-        return "an encoder-decoder"
-    if getattr(config, "is_decoder", False):
-        return "a decoder"
-    if type(config) in MODEL_FOR_MASKED_LM_MAPPING:
-        return "an encoder"
-    return "a decoder" if type(config) in MODEL_FOR_CAUSAL_LM_MAPPING else "of another kind"
+    raise input_error(source, f"a {config.model_type}, {found}", expected, OTHER)
 
 
 def _check_report(source: str | Path, model: Any, report: Mapping[str, Any], trained: bool, has_own_head: bool) -> None:

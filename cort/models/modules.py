@@ -283,7 +283,7 @@ def framing_of(model: Any, kind: str) -> Framing:
     return Framing(template, int(min(length, LONGEST)))
 
 
-def load_modules(folder: str | Path, kind: str, precision: str = "fp32", fix: str = FIX) -> Any:
+def load_modules(folder: str | Path, kind: str, precision: str = "fp32") -> Any:
     """Load a model of a kind in `CLASSES`, in evaluation mode on the CPU.
 
     :param precision: that the model will run in: weights of this precision on disk are not converted.
@@ -302,12 +302,12 @@ def load_modules(folder: str | Path, kind: str, precision: str = "fp32", fix: st
             model = quiet(loader._load_with_module_classes)(str(folder), OWN, model_kwargs=kwargs, **options)
             for module in model.modules():
                 if _reads(module, "Transformer", "MLMTransformer", "SparseStaticEmbedding"):
-                    open_tokenizer(Path(module.tokenizer.name_or_path), fix, module.tokenizer)
+                    open_tokenizer(Path(module.tokenizer.name_or_path), module.tokenizer)
         except (InputError, Interrupted):
             raise
         except Exception as error:  # the library, transformers and safetensors raise errors of many kinds
             found = f"no complete model ({reason_of(error)})"
-            raise input_error(folder, found, f"a {CLASSES[kind]} of sentence-transformers", fix) from error
+            raise input_error(folder, found, f"a {CLASSES[kind]} of sentence-transformers", FIX) from error
     for name in TASKS:
         first = route(model, name)[0]
         if hasattr(first, "model"):

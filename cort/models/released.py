@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,6 @@ from cort.models.encoder import POOLINGS, SIMILARITIES, Encoder, texts_of
 from cort.models.late_interaction import LateInteraction
 from cort.models.layout import PROMPTS, TASKS
 from cort.models.modules import ELSEWHERE, TextModel, framing_of, load_modules, route
-from cort.models.rerankers import Reranker
 from cort.models.seq2seq import FORMULAS, open_seq2seq
 from cort.models.settings import PairSettings
 from cort.models.sparse_encoder import SparseEncoder
@@ -50,68 +48,35 @@ PROBES = ("a", "a title. And a text: 1 2 3?", "b a " + "a b " * 1_000)
 FIRST = np.zeros(1, np.int64)
 
 
-@dataclass(frozen=True)
-class Overrides:
-    """Settings and names of prompts that the user prefers to those in the model's files; None leaves a prompt."""
-
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    query_prompt_name: str | None = None
-    passage_prompt_name: str | None = None
+#: kinds of models that sentence-transformers has, besides cross-encoders
+MODELS: dict[str, type[TextModel]] = {"dense": Encoder, "sparse": SparseEncoder, "late_interaction": LateInteraction}
 
 
-def load_released_encoder(folder: Path, overrides: Overrides, fix: str) -> Encoder:
-    """Load an encoder with its weights as on disk.
+def load_released(folder: Path, kind: str, wanted: Mapping[str, Any]) -> Any:
+    """Load an encoder or re-ranker with its weights as on disk; a masked language model gets SPLADE's pooling.
 
+    :param wanted: settings, and names of prompts, that the user prefers to those in the model's files.
     :raises InputError: names what cannot be read, or what the model does not have.
     """
-    model, wanted = load_modules(folder, "encoder", OWN, fix), overrides.settings
-    similarity = _similarity(folder, model, wanted.get("similarity"))
-    if similarity == "inner_product" and type(model[-1]).__name__ == "Normalize" and "similarity" in wanted:
-        del model[-1]
-    model.similarity_fn_name = "dot" if similarity == "inner_product" else "cosine"
-    _set_pooling(folder, model, wanted.get("pooling"))
-    model.prompts = _prompts(folder, model, overrides)
-    model.default_prompt_name = None
-    _set_lengths(model, wanted)
-    if (dimension := wanted.get("dimension")) is not None:
-        _truncate(model, dimension)
-    encoder = Encoder(model, similarity)
-    check_framing(folder, encoder)
-    return encoder
-
-
-def load_released_sparse(folder: Path, overrides: Overrides, fix: str) -> SparseEncoder:
-    """Load a sparse encoder with its weights as on disk; a masked language model gets SPLADE's pooling."""
-    model = load_modules(folder, "sparse", OWN, fix)
-    model.prompts = _prompts(folder, model, overrides)
-    model.default_prompt_name = None
-    _set_lengths(model, overrides.settings)
-    encoder = SparseEncoder(model)
-    check_framing(folder, encoder)
-    return encoder
-
-
-#: by kind of encoder
-ENCODERS: dict[str, Callable[[Path, Overrides, str], Encoder | SparseEncoder]] = {
-    "dense": load_released_encoder,
-    "sparse": load_released_sparse,
-}
-
-
-def load_released_reranker(folder: Path, kind: str, overrides: Overrides, fix: str) -> Reranker:
-    """Load a re-ranker of a kind with its weights as on disk."""
-    wanted = overrides.settings
     if kind in FORMULAS:
         lengths = {"query_length": wanted.get("query_length", 0), "max_length": wanted.get("max_length", T5_LENGTH)}
-        return open_seq2seq(folder, PairSettings(**lengths, kind=kind), fix)
-    model = load_modules(folder, kind, OWN, fix)
-    if kind == "late_interaction":
-        model.prompts = _prompts(folder, model, overrides)
-        _set_lengths(model, wanted, "max_length")
-        late = LateInteraction(model)
-        check_framing(folder, late)
-        return late
-    return _cross_encoder(folder, model, wanted)
+        return open_seq2seq(folder, PairSettings(**lengths, kind=kind))
+    model = load_modules(folder, MODELS[kind].kind if kind in MODELS else kind, OWN)
+    if kind == "cross_encoder":
+        return _cross_encoder(folder, model, wanted)
+    if kind == "dense":
+        similarity = _similarity(folder, model, wanted.get("similarity"))
+        if similarity == "inner_product" and type(model[-1]).__name__ == "Normalize" and "similarity" in wanted:
+            del model[-1]
+        model.similarity_fn_name = "dot" if similarity == "inner_product" else "cosine"
+        _set_pooling(folder, model, wanted.get("pooling"))
+    model.prompts, model.default_prompt_name = _prompts(folder, model, wanted), None
+    _set_lengths(model, wanted, "max_length" if kind == "late_interaction" else "passage_length")
+    if (dimension := wanted.get("dimension")) is not None:
+        _truncate(model, dimension)
+    released: TextModel = MODELS[kind](model)
+    check_framing(folder, released)
+    return released
 
 
 def _cross_encoder(folder: Path, model: Any, wanted: Mapping[str, Any]) -> CrossEncoder:
@@ -178,25 +143,25 @@ def _is_decoder(model: Any) -> bool:
     return kind in MODEL_FOR_CAUSAL_LM_MAPPING and kind not in MODEL_FOR_MASKED_LM_MAPPING and not both
 
 
-def _prompts(folder: Path, model: Any, overrides: Overrides) -> dict[str, str]:
+def _prompts(folder: Path, model: Any, wanted: Mapping[str, Any]) -> dict[str, str]:
     """Choose the prompts of queries and passages: those the user names, or those sentence-transformers would use."""
     known = {name: text for name, text in model.prompts.items() if text is not None}
     named = {name: text for name, text in known.items() if text}
     prompts, listed = {}, ", ".join(named) or "(none)"
     for kind, names in PROMPT_NAMES.items():
-        if (wanted := getattr(overrides, f"{kind}_prompt_name")) is not None:
-            if wanted not in named:
+        if (name := wanted.get(f"{kind}_prompt_name")) is not None:
+            if name not in named:
                 expected = f"a prompt of {folder / PROMPTS}: {listed}"
-                raise input_error(f"--{kind}-prompt-name", shorten(wanted), expected, "name one of these")
-            names = (wanted,)
+                raise input_error(f"--{kind}-prompt-name", shorten(name), expected, "name one of these")
+            names = (name,)
         own = next((known[name] for name in names if known.get(name)), "")
-        prompts[TASKS[kind]] = overrides.settings.get(f"{kind}_prompt", own)
-    if not any(prompts.values()) and named and "query_prompt" not in overrides.settings:
+        prompts[TASKS[kind]] = wanted.get(f"{kind}_prompt", own)
+    if not any(prompts.values()) and named and "query_prompt" not in wanted:
         log.warning("%s: none of its prompts (%s) is for queries or passages; none is used", folder, listed)
     return prompts
 
 
-def _set_lengths(model: Any, wanted: Mapping[str, Any], of_passages: str = "passage_length") -> None:
+def _set_lengths(model: Any, wanted: Mapping[str, Any], of_passages: str) -> None:
     """Write down the lengths of queries and passages, so that nothing else decides them.
 
     :param of_passages: setting with the length of passages.

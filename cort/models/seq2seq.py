@@ -22,7 +22,7 @@ from cort.models.hub import open_tokenizer
 from cort.models.loading import SEQ2SEQ, load_transformer, read_settings
 from cort.models.pair_prompt import PASSAGE, QUERY, divide
 from cort.models.precision import place
-from cort.models.settings import FIX, PairSettings
+from cort.models.settings import PairSettings
 from cort.models.tokenizer import template_of
 from cort.models.transformer import single
 from cort.runtime.errors import input_error
@@ -94,15 +94,15 @@ class Seq2SeqReranker(nn.Module):
         write_artifact(folder / PairSettings.FILE, self.settings.saved())
 
 
-def open_seq2seq(folder: str | Path, settings: PairSettings, fix: str = FIX) -> Seq2SeqReranker:
+def open_seq2seq(folder: str | Path, settings: PairSettings) -> Seq2SeqReranker:
     """Load a transformers folder as a re-ranker of the kind in `settings`, in evaluation mode.
 
     A `query_length` of 0 stands for the longest query that leaves room for a passage.
     """
-    transformer: Any = load_transformer(folder, SEQ2SEQ, trained=True, fix=fix)
+    transformer: Any = load_transformer(folder, SEQ2SEQ, trained=True)
     if getattr(transformer.config, "decoder_start_token_id", None) is None:
         expected = "the token that begins what a decoder generates"
         raise input_error(folder, "no decoder_start_token_id in config.json", expected, "set it there")
-    model = Seq2SeqReranker(transformer, open_tokenizer(Path(folder), fix), settings, folder)
+    model = Seq2SeqReranker(transformer, open_tokenizer(Path(folder)), settings, folder)
     check_lengths(f"{folder}: ", model)
     return model.eval()
