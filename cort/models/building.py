@@ -21,7 +21,7 @@ from cort.models.layout import tokenizer_folder
 from cort.models.loading import check_transformer, without_flash
 from cort.models.modules import CLASS_OF_TASK, quiet
 from cort.models.tokenizer import FILTER, Template, load_template, read_special_tokens, refusing
-from cort.models.transformer import accepted_inputs, count_tokens
+from cort.models.transformer import count_tokens, reads_segments
 from cort.runtime.imports import sentence_transformers
 
 # Settings of the tokenizer that are kept. All others are written here, so that none names a class or custom code.
@@ -47,7 +47,7 @@ def new_transformer(base_model: str | Path, segments: bool, seed: int, task: str
     if getattr(module.model, "pooler", None) is not None:
         # Not used by the layers; unused weights should be neither trained nor saved.
         module.model.pooler = None
-    module.reads_segments = "token_type_ids" in accepted_inputs(module.model, segments)
+    module.reads_segments = reads_segments(module.model, segments)
     return module
 
 

@@ -21,7 +21,7 @@ from cort.models.modules import TextModel, route
 from cort.models.pair_prompt import PairPrompt, divide, render
 from cort.models.settings import PairSettings
 from cort.models.tokenizer import Template
-from cort.models.transformer import LEAST_AFTER_PROMPT, check_length, forward_by_length, heads_of, single
+from cort.models.transformer import LEAST_AFTER_PROMPT, check_length, forward_by_length, heads_of, in_single_precision
 from cort.runtime.errors import input_error
 
 
@@ -58,7 +58,7 @@ class CrossEncoder(TextModel):
             self.query_length = longest_query(self.template, self.max_length)
         self._has_head = module.transformer_task in ("sequence-classification", "text-generation")
         for head in self._heads():
-            head.register_forward_pre_hook(lambda _, states: tuple(map(single, states)))
+            in_single_precision(head)
 
     def _heads(self) -> list[nn.Module]:
         """List the layers of a classifier of transformers after its base."""

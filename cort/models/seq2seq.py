@@ -8,7 +8,7 @@ On disk: a transformers folder of a T5, plus ``reranker.json``.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,7 +24,7 @@ from cort.models.pair_prompt import PASSAGE, QUERY, divide
 from cort.models.precision import place
 from cort.models.settings import PairSettings
 from cort.models.tokenizer import template_of
-from cort.models.transformer import single
+from cort.models.transformer import in_single_precision
 from cort.runtime.errors import input_error
 
 
@@ -59,7 +59,7 @@ class Seq2SeqReranker(nn.Module):
         self.template = self.prompt.frame(backend, template_of(source, backend, tokenizer.pad_token_id))
         self.query_length = settings.query_length or longest_query(self.template, self.max_length)
         self.settings = replace(settings, query_length=self.query_length)
-        transformer.lm_head.register_forward_pre_hook(lambda _, states: tuple(map(single, states)))
+        in_single_precision(transformer.lm_head)
 
     @classmethod
     def load(cls, folder: str | Path, _: str = "fp32") -> Seq2SeqReranker:
@@ -91,7 +91,7 @@ class Seq2SeqReranker(nn.Module):
         self.transformer.save_pretrained(folder)
         self._tokenizer.save_pretrained(folder)
         self.prompt.save(folder, self.template)
-        write_artifact(folder / PairSettings.FILE, self.settings.saved())
+        write_artifact(folder / PairSettings.FILE, asdict(self.settings))
 
 
 def open_seq2seq(folder: str | Path, settings: PairSettings) -> Seq2SeqReranker:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import asdict, dataclass
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from typing import ClassVar
 
 from cort.settings.fields import as_key
 from cort.settings.models import Representation, Scoring
@@ -44,9 +44,3 @@ class PairSettings(Scoring):
 
     #: any entry of the registry
     kind: str = as_key(Scoring, "kind", "of re-ranker, one of `cort.models.rerankers`")  # type: ignore[assignment]
-
-    def saved(self) -> dict[str, Any]:
-        """Return the settings for a model folder: without those of other kinds, and without the default head."""
-        of_others = {name for names in OF_KIND.values() for name in names}.difference(OF_KIND.get(self.kind, ()))
-        of_others |= {"head"} if self.head == "classification" else set()
-        return {name: value for name, value in asdict(self).items() if name not in of_others}

@@ -25,18 +25,13 @@ LEAST_AFTER_PROMPT = 4
 PRECISIONS = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
-def accepted_inputs(transformer: nn.Module, segments: bool = True) -> tuple[str, ...]:
-    """Name the tensors that the model accepts; segment ids only if it has embeddings for two segments.
-
-    :param segments: whether queries and passages differ in them.
-    """
-    names = ["input_ids", "attention_mask"]
+def reads_segments(transformer: nn.Module, needed: bool = False) -> bool:
+    """Tell whether a model has embeddings for two segments; a warning is logged if it needs them."""
     config: Any = transformer.config
-    if "token_type_ids" in inspect.signature(transformer.forward).parameters and config.type_vocab_size > 1:
-        names.append("token_type_ids")
-    elif segments:
+    reads = "token_type_ids" in inspect.signature(transformer.forward).parameters and config.type_vocab_size > 1
+    if needed and not reads:
         log.warning("%s has no second segment to tell queries from passages", config.model_type)
-    return tuple(names)
+    return reads
 
 
 def most_tokens(transformer: nn.Module) -> int:
@@ -122,6 +117,11 @@ def choose_device(threads: int, leased: Sequence[str]) -> torch.device:
         names = ", ".join(leased)
         log.warning("torch %s cannot use %s (CPU build or driver); the CPU is used", torch.__version__, names)
     return torch.device("cpu")
+
+
+def in_single_precision(head: nn.Module) -> None:
+    """Have a layer read states in single precision."""
+    head.register_forward_pre_hook(lambda _, states: tuple(map(single, states)))
 
 
 def single(states: Tensor) -> Tensor:

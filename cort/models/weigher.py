@@ -22,7 +22,7 @@ from cort.models.batching import FramedTexts, Ids
 from cort.models.loading import load_transformer
 from cort.models.precision import place
 from cort.models.tokenizer import Template, load_template, load_tokenizer
-from cort.models.transformer import accepted_inputs, check_length, count_tokens, heads_of, single
+from cort.models.transformer import check_length, count_tokens, heads_of, in_single_precision, reads_segments
 from cort.runtime.errors import input_error
 
 CLASSIFIER = "AutoModelForTokenClassification"
@@ -35,9 +35,9 @@ class Weigher(nn.Module):
     def __init__(self, classifier: Any, length: int) -> None:
         super().__init__()
         self.classifier, self.length = classifier, length
-        self.inputs = accepted_inputs(classifier, segments=False)
+        self.inputs = ("input_ids", "attention_mask", *["token_type_ids"] * reads_segments(classifier))
         for head in heads_of(classifier):
-            head.register_forward_pre_hook(lambda _, states: tuple(map(single, states)))
+            in_single_precision(head)
 
     def forward(self, batch: dict[str, Tensor]) -> Tensor:
         """Weigh ``input_ids`` and their masks of shape (batch, length); returns (batch, maximum length)."""

@@ -59,7 +59,7 @@ def test_the_first_of_several_machines_decides(monkeypatch, tmp_path):
 def test_products_are_in_tf32_in_a_transformer_alone(monkeypatch, make_encoder):
     """On a GPU, where alone they are."""
     assert not precision.is_right("tf32", CPU)
-    monkeypatch.setattr("cort.models.modules.refuse_wrong", lambda *_: None)
+    monkeypatch.setattr("cort.models.precision.refuse_wrong", lambda *_: None)
     encoder, seen = load_encoder(make_encoder()), []
     expected = encoder(batch_of(3, 5) | {"task": "document"})
     encoder.place(CPU, "tf32")
