@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 import json
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -135,7 +135,7 @@ class TextModel(nn.Module):
             features.pop("packing", None)
         if not self.framings[KINDS[task]].template.segments:
             del features["token_type_ids"]
-        if "StaticEmbedding" in _names(route(self.saved, KINDS[task])):
+        if type(route(self.saved, KINDS[task])[0]).__name__ == "StaticEmbedding":
             lengths = batch["attention_mask"].sum(1)  # (batch,)
             flat = batch["input_ids"][batch["attention_mask"].bool()]  # (tokens,)
             features |= {"input_ids": flat, "offsets": lengths.cumsum(0) - lengths}
@@ -242,25 +242,18 @@ def _reads(module: nn.Module, *names: str) -> bool:
     return type(module).__name__ in names and hasattr(module, "tokenizer")
 
 
-def _names(modules: Iterable[nn.Module]) -> set[str]:
-    return {type(module).__name__ for module in modules}
-
-
 def _in_single_precision(name: str, module: nn.Module, inputs: Any, features: dict[str, Any]) -> dict[str, Any]:
     return {**features, name: single(features[name])}
 
 
 def route(model: Any, kind: str) -> list[Any]:
     """List the modules that texts of a kind go through."""
-    return list(_route(model.children(), TASKS[kind]))
-
-
-def _route(modules: Iterable[Any], task: str) -> Iterator[Any]:
-    for module in modules:
-        if type(module).__name__ == "Router":
-            yield from module.sub_modules[module._resolve_route(task=task, modality="text")]
-        else:
-            yield module
+    modules: list[Any] = []
+    for module in model.children():
+        routed = type(module).__name__ == "Router"
+        named = module._resolve_route(task=TASKS[kind], modality="text") if routed else ""
+        modules += module.sub_modules[named] if routed else [module]
+    return modules
 
 
 def framing_of(model: Any, kind: str) -> Framing:
