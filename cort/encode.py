@@ -38,8 +38,9 @@ from cort.settings import models
 from cort.settings.fields import as_key
 
 if TYPE_CHECKING:
-    from cort.models.encoder import Encoder, Texts
+    from cort.models.encoder import Encoder
     from cort.models.late_interaction import InteractingTexts, LateInteraction
+    from cort.models.modules import Texts
     from cort.models.sparse_encoder import SparseEncoder
 
 log = logging.getLogger(__name__)
@@ -152,15 +153,14 @@ def encode_token_block(job: Job, rows: Integers, model: LateInteraction, texts: 
 def encode_vectors(options: VectorOptions) -> None:
     """Encode each text as one vector."""
     encoder: Any = static_encoder(options.model)
-    tokens, model = Tokens(options.tokens, fingerprint(options.model)), model_fingerprint(options.model)
     if encoder:
-        texts = encoder.texts(tokens, options.kind)
         options = replace(options, precision="fp32")
     else:
-        from cort.models.encoder import load_encoder, texts_of
+        from cort.models.encoder import load_encoder
 
         encoder = load_encoder(options.model, options.precision)
-        texts = texts_of(tokens, encoder, options.kind)
+    texts = encoder.texts(Tokens(options.tokens, fingerprint(options.model)), options.kind)
+    model = model_fingerprint(options.model)
     if options.passages is not None:
         stored = shards.open_shards([options.passages], model)[0].precision
         options = replace(options, precision=precision_of_queries(stored, options.precision))
@@ -180,8 +180,7 @@ def encode_tokens(options: TokenOptions) -> None:
     from cort.models.late_interaction import load_late_interaction, origin_of
 
     model = load_late_interaction(options.model, options.precision)
-    tokens = Tokens(options.tokens, fingerprint(options.model))
-    texts = model.texts(tokens, "passage")
+    texts = model.texts(Tokens(options.tokens, fingerprint(options.model)), "passage")
 
     def write(batches: Iterator[pa.RecordBatch], count: int, precision: str) -> None:
         shards.write_token_shard(options.output, batches, origin_of(options.model, model), count, precision)
@@ -210,11 +209,10 @@ def encode_impact_block(
 
 def encode_impacts(options: ImpactOptions) -> None:
     """Encode each text as the impacts of tokens."""
-    from cort.models.encoder import texts_of
     from cort.models.sparse_encoder import load_sparse_encoder
 
     encoder = load_sparse_encoder(options.model, options.precision)
-    texts = texts_of(Tokens(options.tokens, fingerprint(options.model)), encoder, options.kind)
+    texts = encoder.texts(Tokens(options.tokens, fingerprint(options.model)), options.kind)
     if options.passages is not None:
         precision = precision_of_queries(read_precision(options.passages), options.precision)
         options = replace(options, precision=precision)

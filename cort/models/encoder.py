@@ -12,19 +12,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from cort.formats.shards import Tokens
-from cort.models.batching import FramedTexts, Rows
 from cort.models.building import EMBEDDING, dense, routed
 from cort.models.layout import TASKS, has_modules
-from cort.models.light import StaticEncoder, Vectors, static_encoder
+from cort.models.light import static_encoder
 from cort.models.modules import KINDS, TextModel, quiet, route
 from cort.models.settings import EncoderSettings
 from cort.models.tokenizer import load_template, load_tokenizer
-from cort.models.transformer import forward_by_length
 from cort.runtime.errors import input_error
 
 POOLINGS = {"cls": "cls", "mean": "mean", "last": "lasttoken", "weighted_mean": "mean"}
@@ -80,27 +76,9 @@ def _prompt_length(model: Any, kind: str) -> int:
     return len(ids) - sum(token in tokenizer.all_special_ids for token in ids[-1:])
 
 
-class Texts(FramedTexts):
-    """Texts of one kind, to be encoded."""
-
-    def encode(self, model: nn.Module, rows: Rows, device: torch.device, token_budget: int | None = None) -> Tensor:
-        """Encode rows in sub-batches of similar length (`forward_by_length`); returns (len(rows), e)."""
-        return forward_by_length(model, self.sequences(rows), device, token_budget)  # (rows, e)
-
-    def vectors(self, encoder: Encoder, rows: Rows, device: torch.device) -> Vectors:
-        """Encode rows for an index: in single precision, and normalized to length 1 except for inner products."""
-        with torch.inference_mode():
-            vectors = self.encode(encoder, rows, device).float()  # (rows, e)
-            found = functional.normalize(vectors, dim=-1) if encoder.unit_length else vectors
-            return found.cpu().numpy()
-
-
 def texts_of(tokens: Tokens, encoder: Any, kind: str) -> Any:
     """Frame texts of a kind ("query" or "passage") as an encoder reads them."""
-    if isinstance(encoder, StaticEncoder):
-        return encoder.texts(tokens, kind)
-    template, length = encoder.framings[kind]
-    return Texts(tokens, template, length, kind)
+    return encoder.texts(tokens, kind)
 
 
 def new_encoder(

@@ -29,11 +29,12 @@ Frame: TypeAlias = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]
 Weights: TypeAlias = Mapping[str, Vectors]
 Config: TypeAlias = Mapping[str, Any]
 
-TANH = "torch.nn.modules.activation.Tanh"
-# Activations of a Dense module that follows static embeddings.
-KNOWN = (TANH, "torch.nn.modules.linear.Identity")
+ACTIVATIONS: dict[str, Callable[[Vectors], Vectors]] = {
+    "torch.nn.modules.activation.Tanh": np.tanh,
+    "torch.nn.modules.linear.Identity": lambda vectors: vectors,
+}
 STATIC = "StaticEmbedding"
-#: static embeddings have no special tokens.
+#: static embeddings have no special tokens
 PLAIN = Template((), (), (), 0, 0)
 ERF = np.vectorize(math.erf, otypes=[np.float32])
 
@@ -97,7 +98,7 @@ def pool(states: Vectors, _: Frame, *, config: Config, **__: Any) -> Vectors:
 def dense(vectors: Vectors, _: Frame | None = None, *, config: Config, weights: Weights) -> Vectors:
     """Project vectors."""
     projected: Vectors = vectors @ weights["linear.weight"].T + weights.get("linear.bias", 0)
-    return np.tanh(projected) if config["activation_function"] == TANH else projected
+    return ACTIVATIONS[config["activation_function"]](projected)
 
 
 def normalize(vectors: Vectors, *_: Any, **__: Any) -> Vectors:
@@ -159,13 +160,13 @@ class StaticEncoder:
     def __init__(self, folder: Path, words: Module, projections: Sequence[Module]) -> None:
         self.unit_length = _unit_length(folder)
         self._words = _weights(words)["embedding.weight"]
-        self._projections = [_open(module) for module in projections]
+        self._projections, self._libraries = [_open(module) for module in projections], ThreadpoolController()
         self.dimension = self([]).shape[1]
 
     def __call__(self, texts: Sequence[npt.NDArray[np.integer]]) -> Vectors:
         """Encode the token ids of texts, (texts, e)."""
         vectors = means(self._words, texts)
-        with ThreadpoolController().limit(limits=1, user_api="blas"):
+        with self._libraries.limit(limits=1, user_api="blas"):
             for projection in self._projections:
                 vectors = projection(vectors)
         return normalize(vectors) if self.unit_length else vectors
@@ -194,7 +195,7 @@ def static_encoder(folder: str | Path) -> StaticEncoder | None:
     first, *others = modules
     if others and others[-1].name == "Normalize":
         others.pop()
-    known = all(one.name == "Dense" and _config(one)["activation_function"] in KNOWN for one in others)
+    known = all(one.name == "Dense" and _config(one)["activation_function"] in ACTIVATIONS for one in others)
     return StaticEncoder(Path(folder), first, others) if known else None
 
 

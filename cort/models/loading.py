@@ -125,14 +125,7 @@ def check_kind(source: str | Path, config: Any, kind: str, released: bool = Fals
     """
     import transformers
 
-    of = type(config)
-    predicts_next = of in transformers.MODEL_FOR_CAUSAL_LM_MAPPING
-    fills = of in transformers.MODEL_FOR_MASKED_LM_MAPPING
-    found, expected = "an encoder" if fills else "of another kind", "an encoder of text like BERT"
-    if config.is_encoder_decoder:
-        found = "an encoder-decoder"
-    elif getattr(config, "is_decoder", False) or (predicts_next and not fills):
-        found = "a decoder"
+    of, found, expected = type(config), kind_of(config), "an encoder of text like BERT"
     if kind == SEQ2SEQ:
         expected = "an encoder-decoder like T5"
         if config.is_encoder_decoder and of in transformers.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING:
@@ -143,9 +136,21 @@ def check_kind(source: str | Path, config: Any, kind: str, released: bool = Fals
         half = next((name for name in ENCODERS if getattr(transformers, name).config_class is of), None)
         if half and kind == "AutoModel":
             return half
-        if not config.is_encoder_decoder and predicts_next:
+        if not config.is_encoder_decoder and of in transformers.MODEL_FOR_CAUSAL_LM_MAPPING:
             return kind
     raise input_error(source, f"a {config.model_type}, {found}", expected, OTHER)
+
+
+def kind_of(config: Any) -> str:
+    """Name the kind of a model according to its config."""
+    from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, MODEL_FOR_MASKED_LM_MAPPING
+
+    fills = type(config) in MODEL_FOR_MASKED_LM_MAPPING
+    if config.is_encoder_decoder:
+        return "an encoder-decoder"
+    if getattr(config, "is_decoder", False) or (type(config) in MODEL_FOR_CAUSAL_LM_MAPPING and not fills):
+        return "a decoder"
+    return "an encoder" if fills else "of another kind"
 
 
 def _check_report(source: str | Path, model: Any, report: Mapping[str, Any], trained: bool, has_own_head: bool) -> None:

@@ -16,8 +16,11 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.nn import functional
 
+from cort.formats.shards import Tokens
+from cort.models.batching import FramedTexts, Rows
 from cort.models.fused import fuse_activations
 from cort.models.hub import open_tokenizer
 from cort.models.layout import (
@@ -31,13 +34,13 @@ from cort.models.layout import (
     read_prompts,
     transformer_settings,
 )
-from cort.models.light import PLAIN
+from cort.models.light import PLAIN, Vectors
 from cort.models.loading import CONVERT, check_tensors, check_transformer, without_flash
 from cort.models.packing import can_pack, pack
 from cort.models.precision import place
 from cort.models.settings import FIX
 from cort.models.tokenizer import Template, check_vocabulary, load_tokenizer, template_of
-from cort.models.transformer import check_length, count_tokens, most_tokens, single
+from cort.models.transformer import check_length, count_tokens, forward_by_length, most_tokens, single
 from cort.runtime.errors import InputError, input_error, reason_of, shorten
 from cort.runtime.imports import sentence_transformers, uncollected
 from cort.runtime.interruption import Interrupted
@@ -80,6 +83,21 @@ class Framing(NamedTuple):
 
     template: Template
     length: int
+
+
+class Texts(FramedTexts):
+    """Texts of one kind, to be encoded."""
+
+    def encode(self, model: nn.Module, rows: Rows, device: torch.device, token_budget: int | None = None) -> Tensor:
+        """Encode rows in sub-batches of similar length (`forward_by_length`); returns (len(rows), e)."""
+        return forward_by_length(model, self.sequences(rows), device, token_budget)  # (rows, e)
+
+    def vectors(self, encoder: Any, rows: Rows, device: torch.device) -> Vectors:
+        """Encode rows for an index: in single precision, and normalized to length 1 except for inner products."""
+        with torch.inference_mode():
+            vectors = self.encode(encoder, rows, device).float()  # (rows, e)
+            found = functional.normalize(vectors, dim=-1) if encoder.unit_length else vectors
+            return found.cpu().numpy()
 
 
 class TextModel(nn.Module):
@@ -173,6 +191,10 @@ class TextModel(nn.Module):
     def transformers_without_heads(self) -> list[nn.Module]:
         """List the parts that may run in half precision."""
         return [module.model for module in self.transformers()]
+
+    def texts(self, tokens: Tokens, kind: str) -> Any:
+        """Make texts of a kind ("query" or "passage") that can be encoded."""
+        return Texts(tokens, *self.framings[kind], kind)
 
     def start_from(self, folder: str | Path) -> None:
         """Take all weights of a trained model of the same kind and settings."""

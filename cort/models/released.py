@@ -20,9 +20,10 @@ from torch import nn
 from cort.formats.shards import Tokens
 from cort.models.batching import Sequences
 from cort.models.cross_encoder import CrossEncoder
-from cort.models.encoder import POOLINGS, SIMILARITIES, Encoder, texts_of
+from cort.models.encoder import POOLINGS, SIMILARITIES, Encoder
 from cort.models.late_interaction import LateInteraction
 from cort.models.layout import PROMPTS, TASKS
+from cort.models.loading import kind_of
 from cort.models.modules import ELSEWHERE, TextModel, framing_of, load_modules, route
 from cort.models.seq2seq import FORMULAS, open_seq2seq
 from cort.models.settings import PairSettings
@@ -124,23 +125,15 @@ def _set_pooling(folder: Path, model: Any, wanted: str | None) -> None:
                 continue
             if wanted is not None:
                 module.pooling_mode = POOLINGS[wanted]
-            reader = modules[0].model
-            causal = getattr(reader.config, "is_causal", None) or _is_decoder(reader)
+            config = modules[0].model.config
+            both = getattr(config, "use_bidirectional_attention", False)
+            causal = getattr(config, "is_causal", None) or (kind_of(config) == "a decoder" and not both)
             modes = (module.pooling_mode,) if isinstance(module.pooling_mode, str) else module.pooling_mode
             if "cls" in modes and causal:
                 found = "the pooling cls of a decoder, whose first token has not read the text"
                 raise input_error(folder, found, "lasttoken or mean", "use the pooling of the model card")
             if "lasttoken" in modes and causal and not framing_of(model, kind).template.after:
                 log.warning("%s: its tokenizer appends no token; the last token of the text is pooled", folder)
-
-
-def _is_decoder(model: Any) -> bool:
-    """Tell whether tokens only attend to earlier ones."""
-    from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, MODEL_FOR_MASKED_LM_MAPPING
-
-    both = getattr(model.config, "use_bidirectional_attention", False)
-    kind = type(model.config)
-    return kind in MODEL_FOR_CAUSAL_LM_MAPPING and kind not in MODEL_FOR_MASKED_LM_MAPPING and not both
 
 
 def _prompts(folder: Path, model: Any, wanted: Mapping[str, Any]) -> dict[str, str]:
@@ -209,8 +202,8 @@ def check_framing(folder: Path, model: TextModel) -> None:
         for probe in PROBES:
             theirs = module.preprocess([probe], prompt=prompt, task=task)
             tokens = _tokens(module, f"{prompt}{probe}")
-            texts = model.texts(tokens, kind) if isinstance(model, LateInteraction) else texts_of(tokens, model, kind)
-            _refuse_difference(folder, kind, model.framings[kind].length, texts.sequences(FIRST), theirs)
+            ours = model.texts(tokens, kind).sequences(FIRST)
+            _refuse_difference(folder, kind, model.framings[kind].length, ours, theirs)
 
 
 def _check_pairs(folder: Path, model: CrossEncoder) -> None:

@@ -15,7 +15,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from cort.models.encoder import Encoder, Texts
+from cort.models.encoder import Encoder
+from cort.models.modules import Texts
 from cort.models.transformer import counted
 from cort.runtime.progress import Counter
 from cort.training.microbatches import Rows

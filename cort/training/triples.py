@@ -17,7 +17,8 @@ from cort.formats import tables
 from cort.formats.records import offsets_of
 from cort.formats.shards import Tokens
 from cort.models.batching import sent
-from cort.models.encoder import Encoder, Texts, new_encoder, texts_of
+from cort.models.encoder import Encoder, new_encoder, texts_of
+from cort.models.modules import Texts
 from cort.models.settings import EncoderSettings
 from cort.models.sparse_encoder import SparseEncoder, idf, new_sparse_encoder
 from cort.models.tokenizer import load_template
