@@ -51,7 +51,7 @@ FRAMING = {
     ),
     "rerankers": (
         *("kind", "head", "query_length", "max_length", "dimension", "similarity"),
-        *("term_weights", "fill_queries", "skip_punctuation", "word_vectors", "filters"),
+        *("term_weights", "fill_queries", "skip_punctuation", "filters"),
     ),
 }
 # Further keys of released models.

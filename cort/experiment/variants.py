@@ -42,10 +42,9 @@ def _all(cls: Any) -> set[str]:
 
 # Origins of models.
 TRAINED, RELEASED, RETRAINED = {"base_model"}, {"pretrained"}, {"pretrained", "training"}
-IMPORTED, NEW_WORDS = TRAINED | {"released"}, TRAINED | {"word_vectors: new"}
+IMPORTED = TRAINED | {"released"}
 DEFAULT_TYPES: dict[str, str] = {"encoders.*": Encoder.kind, "rerankers.*": Reranker.kind}
 DENSE, CROSS_ENCODER = DEFAULT_TYPES.values()
-KERNEL_POOLING = ("knrm", "conv_knrm")
 
 #: keys that a released model's own files define, unless the config does
 DESCRIBED = frozenset({"pooling", "dimension", "similarity", "query_length", "passage_length", "max_length"})
@@ -147,16 +146,7 @@ VARIANTS = {
         Variant("a released late_interaction", RELEASED, HUB_LATE, LATE_INTERACTION, DESCRIBED),
         *(
             Variant(f"a trained {name}", TRAINED, NEW_PAIRS.union(OF_KIND[name]), name)
-            for name in (CROSS_ENCODER, LATE_INTERACTION)
-        ),
-        *(
-            Variant(f"a trained {name} with new word vectors", NEW_WORDS, NEW_PAIRS.union(OF_KIND[name]), name)
-            for name in KERNEL_POOLING
-        ),
-        # Word vectors of the base model have its dimension.
-        *(
-            Variant(f"a trained {name}", TRAINED, NEW_PAIRS.union(OF_KIND[name]) - {"dimension"}, name)
-            for name in KERNEL_POOLING
+            for name in (CROSS_ENCODER, LATE_INTERACTION, "knrm", "conv_knrm")
         ),
     ],
     "encoders.*.triples": [

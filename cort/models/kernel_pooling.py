@@ -10,7 +10,7 @@ On disk: the tokenizer of the base model, ``reranker.json`` and weights, as sent
 from __future__ import annotations
 
 import shutil
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,6 @@ from cort.models.layout import tokenizer_folder
 from cort.models.loading import load_transformer, read_settings
 from cort.models.settings import PairSettings
 from cort.models.tokenizer import load_template
-from cort.models.transformer import count_tokens
 
 WEIGHTS = "model.safetensors"
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json")
@@ -157,10 +156,7 @@ class WordPairs(Pairs):
 def new_kernel_pooling(
     base_model: str | Path, settings: PairSettings, seed: int, cleaning: str = "raw"
 ) -> KernelPooling:
-    """Use the token embeddings of a base model as word vectors, or draw them; all layers are drawn from `seed`."""
+    """Use the token embeddings of a base model as word vectors; all layers are drawn from `seed`."""
     transformer: Any = load_transformer(base_model)
     torch.manual_seed(seed)
-    vectors = transformer.get_input_embeddings().weight.detach().clone()
-    if settings.word_vectors == "new":
-        vectors = torch.randn(count_tokens(transformer), settings.dimension)
-    return KernelPooling(vectors, replace(settings, dimension=vectors.shape[1]), base_model)
+    return KernelPooling(transformer.get_input_embeddings().weight.detach().clone(), settings, base_model)

@@ -23,8 +23,8 @@ LONGEST_QUERY = 512
 OF_KIND = {
     "cross_encoder": ("head",),
     "late_interaction": ("dimension", "similarity", "term_weights", "fill_queries", "skip_punctuation", "ivfpq"),
-    "knrm": ("dimension", "word_vectors"),
-    "conv_knrm": ("dimension", "word_vectors", "filters"),
+    "knrm": (),
+    "conv_knrm": ("filters",),
     "monot5": (),
     "rankt5": (),
 }

@@ -242,8 +242,8 @@ class Scoring:
     )
     """Of a cross-encoder: the `classification` head of transformers for this type of model, or one `linear` layer on
     [CLS] (CoRT, section 4.3.1)."""
-    dimension: int = setting(64, "of token vectors, or of new word vectors", ge=1, le=65_536)
-    """Size of token vectors (late interaction), or of `new` word vectors (KNRM)."""
+    dimension: int = setting(64, "of token vectors", ge=1, le=65_536)
+    """Late interaction: size of token vectors."""
     similarity: Literal["cosine", "dot", "l2"] = setting("cosine", "of token vectors")
     """Late interaction: cosine or inner product (`dot`) of token vectors, or negative squared distance of unit vectors
     (`l2`), which ranks like the cosine."""
@@ -253,8 +253,6 @@ class Scoring:
     """Late interaction: pad queries with mask tokens to `query_length`, as ColBERT does."""
     skip_punctuation: bool = setting(False, "ignore punctuation in passages")
     """Late interaction: ignore punctuation in passages, as ColBERT does."""
-    word_vectors: Literal["base_model", "new"] = setting("base_model", "kernel pooling: the base model's, or new ones")
-    """KNRM: token embeddings of the base model, or `new` random vectors."""
     filters: int = setting(128, "of the convolution for each n-gram length", ge=1, le=65_536)
     """Conv-KNRM: size of n-gram vectors."""
 

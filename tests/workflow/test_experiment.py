@@ -78,9 +78,9 @@ def places_of(lines):
         ("encoders own", {"pretrained": "model", "kind": "sparse"}, {"queries": "none", "query_prompt_name": "query"}),
         ("encoders own", {"pretrained": "model", "training": {}}, {"passage_segment": 0, "passage_flops": 0.1}),
         ("rerankers own", {"base_model": "small"}, {"ivfpq": {}, "similarity": "dot", "filters": 8, "dimension": 8}),
-        ("rerankers own", {"base_model": "small", "kind": "knrm", "word_vectors": "base_model"}, {"dimension": 64}),
+        ("rerankers own", {"base_model": "small", "kind": "knrm"}, {"dimension": 64}),
         ("rerankers own", {"base_model": "small", "kind": "late_interaction"}, {"head": "classification"}),
-        ("rerankers own", {"base_model": "small", "kind": "conv_knrm", "word_vectors": "new"}, {"revision": COMMIT}),
+        ("rerankers own", {"base_model": "small", "kind": "conv_knrm"}, {"revision": COMMIT}),
         ("rerankers own", {"pretrained": "model"}, {"head": "linear", "dimension": 64, "pairs": {}, "ivfpq": {}}),
         (
             "rerankers own",
@@ -142,7 +142,7 @@ def test_only_keys_of_a_variant_get_defaults_or_values_of_a_recipe():
     assert given == late | {"base_model": "reranker.given", "similarity": "l2"}
     assert late.keys() == {"pretrained", "base_model", "kind", "precision", "depth", "ivfpq"}
     assert {"ivfpq", "similarity", "dimension", "term_weights", "fill_queries", "skip_punctuation"} <= new.keys()
-    assert new.keys().isdisjoint({"head", "filters", "word_vectors"})
+    assert new.keys().isdisjoint({"head", "filters"})
 
 
 def test_variants_have_keys_of_the_schema_and_each_key_is_of_a_variant():
