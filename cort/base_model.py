@@ -31,10 +31,10 @@ from cort.formats.artifacts import json_option
 from cort.formats.cleaning import Form, convert
 from cort.formats.records import offsets_of
 from cort.models.hub import find_folder, save_plain
+from cort.models.layout import refusing
 from cort.runtime import cli
-from cort.runtime.errors import InputError, input_error, reason_of
+from cort.runtime.errors import input_error
 from cort.runtime.files import atomic_folder
-from cort.runtime.interruption import Interrupted
 from cort.runtime.options import optional, options_class, required
 from cort.settings.fields import General, Released, as_key
 from cort.settings.models import BaseModel
@@ -132,7 +132,8 @@ def draw_model(architecture: dict[str, Any], vocabulary_size: int, seed: int) ->
 
     from cort.models.loading import check_kind
 
-    try:
+    expected = "model_type and settings of a BERT-like encoder"
+    with refusing("--architecture", json.dumps(architecture), expected):
         settings = dict(architecture)
         model_type = settings.pop("model_type", "")
         known = AutoConfig.for_model(model_type)
@@ -140,18 +141,14 @@ def draw_model(architecture: dict[str, Any], vocabulary_size: int, seed: int) ->
         # transformers would silently keep a misspelled setting and use the default of the correct one.
         problems = [f"the unknown setting {name!r}" for name in settings if not hasattr(known, name)]
         problems += [f"a {model_type}, which has no {name}" for name in NEEDED_SETTINGS if not hasattr(known, name)]
-        if not problems:
-            pad = SPECIAL_TOKENS.index("[PAD]")
-            config = AutoConfig.for_model(model_type, vocab_size=vocabulary_size, pad_token_id=pad, **settings)
-            check_kind("--architecture", config, "AutoModel")
-            torch.manual_seed(seed)
-            model: PreTrainedModel = AutoModel.from_config(config)
-            return model
-    except (InputError, Interrupted):
-        raise
-    except Exception as error:  # transformers raises errors of many kinds
-        problems = [f"{json.dumps(architecture)} ({type(error).__name__}: {reason_of(error)})"]
-    raise input_error("--architecture", problems[0], "model_type and settings of a BERT-like encoder", "fix it")
+        if problems:
+            raise input_error("--architecture", problems[0], expected, "fix it")
+        pad = SPECIAL_TOKENS.index("[PAD]")
+        config = AutoConfig.for_model(model_type, vocab_size=vocabulary_size, pad_token_id=pad, **settings)
+        check_kind("--architecture", config, "AutoModel")
+        torch.manual_seed(seed)
+        model: PreTrainedModel = AutoModel.from_config(config)
+    return model
 
 
 def set_embeddings(model: PreTrainedModel, texts: Iterable[list[str]], tokenizer: Tokenizer, seed: int) -> None:

@@ -16,8 +16,8 @@ import pyarrow as pa
 from cort.formats import tables
 from cort.formats.cleaning import Form, convert
 from cort.formats.shards import Tokens, write_tokens
-from cort.models.layout import read_prompts
-from cort.models.tokenizer import fingerprint, load_tokenizer, refusing
+from cort.models.layout import read_prompts, refusing
+from cort.models.tokenizer import fingerprint, load_tokenizer
 from cort.models.truncation import write_lengths
 from cort.runtime import cli
 from cort.runtime.options import optional, options_class, required, thread_count
@@ -42,7 +42,7 @@ def token_batches(folder: str, texts: str, form: Form) -> Iterator[tuple[pa.Arra
     total = -(-tables.count_rows(texts, schema) // ROWS)
     for batch in track(tables.iter_batches(texts, schema, ROWS), total, f"batches of {ROWS} texts"):
         converted = [f"{before}{text}{after}" for text in convert(batch["text"], form).to_pylist()]
-        with refusing(folder):
+        with refusing(f"{folder}/tokenizer.json"):
             encodings = tokenizer.encode_batch_fast(converted, add_special_tokens=False)
         yield batch[schema.names[0]], [encoding.ids for encoding in encodings]
 

@@ -17,10 +17,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from cort.models.layout import tokenizer_folder
+from cort.models.layout import refusing, tokenizer_folder
 from cort.models.loading import check_transformer, without_flash
 from cort.models.modules import CLASS_OF_TASK, quiet
-from cort.models.tokenizer import FILTER, Template, load_template, read_special_tokens, refusing
+from cort.models.tokenizer import FILTER, Template, load_template, read_special_tokens
 from cort.models.transformer import count_tokens, reads_segments
 from cort.runtime.imports import sentence_transformers
 
@@ -84,7 +84,7 @@ def framed(path: Path, template: Template, cleaning: str) -> Any:
     """Read a tokenizer, and have it clean and frame texts."""
     from tokenizers import Tokenizer, processors
 
-    with refusing(path.parent):
+    with refusing(path):
         content = json.loads(Tokenizer.from_file(str(path)).to_str()) | {"truncation": None, "padding": None}
     if cleaning == "cort":
         others = [content["normalizer"]] if content["normalizer"] else []

@@ -7,12 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from cort.models.layout import Settings, check_model
-from cort.models.settings import FIX, REVISION
+from cort.models.layout import Settings, check_model, refusing
+from cort.models.settings import REVISION
 from cort.models.tokenizer import PROBE, check_vocabulary
-from cort.runtime.errors import InputError, input_error, reason_of, shorten
+from cort.runtime.errors import input_error, shorten
 from cort.runtime.hub import fetch_snapshot
-from cort.runtime.interruption import Interrupted
 
 # Files to download from a hub's repository: settings, tokenizer and weights, but not those for other libraries.
 WANTED = ["*.json", "*.txt", "*.jinja", "*.model", "artifact.metadata", "model*.safetensors", "*/model.safetensors"]
@@ -44,20 +43,16 @@ def open_tokenizer(folder: Path, tokenizer: Any = None) -> Any:
     from transformers import AutoTokenizer
 
     settings = Settings(folder / "tokenizer_config.json")
-    try:
+    expected = "a tokenizer next to the weights"
+    with refusing(folder, expected=expected):
         if tokenizer is None:
             options = {"use_fast": True, "trust_remote_code": False, "local_files_only": True}
             tokenizer = AutoTokenizer.from_pretrained(str(folder), **options)
             # Not used here, and transformers cannot save an invalid one.
             tokenizer.chat_template = None
         _add_promised_tokens(settings, tokenizer)
-    except (InputError, Interrupted):
-        raise
-    except Exception as error:  # transformers and tokenizers raise errors of many kinds
-        found = f"no readable tokenizer ({reason_of(error)})"
-        raise input_error(folder, found, "a tokenizer next to the weights", FIX) from error
     if set(tokenizer.get_vocab()) <= set(tokenizer.all_special_tokens):
-        raise input_error(folder, "no vocabulary", "a tokenizer next to the weights", "save it there")
+        raise input_error(folder, "no vocabulary", expected, "save it there")
     return tokenizer
 
 

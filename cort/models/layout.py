@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,7 +17,8 @@ from typing import Any, NamedTuple
 from cort.formats.artifacts import Node, read_json
 from cort.models.settings import FIX
 from cort.runtime.checksums import checksum
-from cort.runtime.errors import input_error, shorten
+from cort.runtime.errors import InputError, input_error, reason_of, shorten
+from cort.runtime.interruption import Interrupted
 from cort.runtime.program import program_of
 
 MODULES, PROMPTS, ROUTER = "modules.json", "config_sentence_transformers.json", "router_config.json"
@@ -52,6 +54,22 @@ class Settings:
         """Read the value of a key, and check it if a type is given; None if it is missing."""
         value = self.values.get(key)
         return value if value is None or kind is None else self.node[key].read(kind)
+
+
+@contextmanager
+def refusing(
+    source: str | Path, problem: str = "no readable tokenizer", expected: str = "the tokenizer of the model"
+) -> Iterator[None]:
+    """Turn errors of libraries, which are of many kinds, into one about a file or folder."""
+    try:
+        yield
+    except (InputError, Interrupted):
+        raise
+    except BaseException as error:
+        # Panics of the tokenizers library do not derive from `Exception`.
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
+        raise input_error(source, f"{problem} ({reason_of(error)})", expected, FIX) from error
 
 
 def has_modules(folder: str | Path) -> bool:

@@ -12,11 +12,10 @@ import torch
 from torch import Tensor, nn
 
 from cort.formats.artifacts import read_json
-from cort.models.layout import Settings, check_model
+from cort.models.layout import Settings, check_model, refusing
 from cort.models.settings import FIX, PairSettings
-from cort.runtime.errors import COMPLAINT_LENGTH, InputError, input_error, reason_of, shorten
+from cort.runtime.errors import COMPLAINT_LENGTH, InputError, input_error, shorten
 from cort.runtime.imports import uncollected
-from cort.runtime.interruption import Interrupted
 
 #: transformers' classes of encoder-decoders and of models with labels
 SEQ2SEQ, CLASSIFIER = "AutoModelForSeq2SeqLM", "AutoModelForSequenceClassification"
@@ -53,7 +52,7 @@ def load_transformer(
     with uncollected():
         import transformers
 
-    try:
+    with refusing(source, "no complete model", "a transformers folder with config.json and model.safetensors"):
         if Path(source).is_dir():
             _check_files(Path(source))
         settings = {name: value for name, value in options.items() if name not in ("add_pooling_layer", "device_map")}
@@ -69,11 +68,6 @@ def load_transformer(
         known = trained and not (kind == "AutoModel" and _names_head(config))
         _check_report(source, model, report, known, has_own_head=trained and kind != "AutoModel")
         return typing.cast(nn.Module, model)
-    except (InputError, Interrupted):
-        raise
-    except Exception as error:  # transformers, its config classes and safetensors raise errors of many kinds
-        expected = "a transformers folder with config.json and model.safetensors"
-        raise input_error(source, f"no complete model ({reason_of(error)})", expected, FIX) from error
 
 
 def check_transformer(source: str | Path, kind: str = "AutoModel", **options: Any) -> None:

@@ -32,18 +32,17 @@ from cort.models.layout import (
     Settings,
     modules_of,
     read_prompts,
+    refusing,
     transformer_settings,
 )
 from cort.models.light import PLAIN, Vectors
 from cort.models.loading import CONVERT, check_tensors, check_transformer, without_flash
 from cort.models.packing import can_pack, pack
 from cort.models.precision import place
-from cort.models.settings import FIX
 from cort.models.tokenizer import Template, check_vocabulary, load_tokenizer, template_of
 from cort.models.transformer import check_length, count_tokens, forward_by_length, most_tokens, single
-from cort.runtime.errors import InputError, input_error, reason_of, shorten
+from cort.runtime.errors import input_error, shorten
 from cort.runtime.imports import sentence_transformers, uncollected
-from cort.runtime.interruption import Interrupted
 
 log = logging.getLogger(__name__)
 
@@ -313,16 +312,11 @@ def load_modules(folder: str | Path, kind: str, precision: str = "fp32") -> Any:
         for module in (*modules_of(folder, "passage"), *modules_of(folder, "query")):
             kwargs |= without_flash(module.folder, transformer_settings(module.folder).get("model_kwargs", dict))
         loader = getattr(library, CLASSES[kind])
-        try:
+        with refusing(folder, "no complete model", f"a {CLASSES[kind]} of sentence-transformers"):
             model = quiet(loader._load_with_module_classes)(str(folder), OWN, model_kwargs=kwargs, **options)
             for module in model.modules():
                 if _reads(module, "Transformer", "MLMTransformer", "SparseStaticEmbedding"):
                     open_tokenizer(Path(module.tokenizer.name_or_path), module.tokenizer)
-        except (InputError, Interrupted):
-            raise
-        except Exception as error:  # the library, transformers and safetensors raise errors of many kinds
-            found = f"no complete model ({reason_of(error)})"
-            raise input_error(folder, found, f"a {CLASSES[kind]} of sentence-transformers", FIX) from error
     for name in TASKS:
         first = route(model, name)[0]
         if hasattr(first, "model"):

@@ -5,18 +5,16 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cort.formats.artifacts import read_json
 from cort.formats.cleaning import OTHERS
-from cort.models.layout import read_prompts, tokenizer_folder
+from cort.models.layout import read_prompts, refusing, tokenizer_folder
 from cort.models.settings import FIX
-from cort.runtime.errors import InputError, input_error, shorten
-from cort.runtime.interruption import Interrupted
+from cort.runtime.errors import input_error
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -80,7 +78,7 @@ def load_tokenizer(folder: str | Path, prompts: Collection[str] | None = None) -
 
     path = tokenizer_folder(folder) / "tokenizer.json"
     tokenizer = _open(folder, path)
-    with refusing(path.parent):
+    with refusing(path):
         prompts = [text for around in read_prompts(folder).values() for text in around] if prompts is None else prompts
         special = [token.content for token in tokenizer.get_added_tokens_decoder().values() if token.special]
         if any(token in prompt for token in special for prompt in prompts):
@@ -102,26 +100,13 @@ def _open(folder: str | Path, path: Path) -> Tokenizer:
     if not path.is_file():
         expected = "a model folder with a fast tokenizer"
         raise input_error(folder, "no tokenizer.json", expected, "save the tokenizer there")
-    with refusing(path.parent):
+    with refusing(path):
         return Tokenizer.from_file(str(path))
-
-
-@contextmanager
-def refusing(folder: str | Path) -> Iterator[None]:
-    """Turn errors of the tokenizers library, which has no class for them, into errors about a folder."""
-    try:
-        yield
-    except BaseException as error:  # the library's panics do not derive from `Exception`
-        ours = isinstance(error, InputError | Interrupted) or not isinstance(error, Exception)
-        if ours and type(error).__name__ != "PanicException":
-            raise
-        found = f"no readable tokenizer ({shorten(str(error), 120)})"
-        raise input_error(Path(folder) / "tokenizer.json", found, "the tokenizer of the model", FIX) from error
 
 
 def fingerprint(folder: str | Path) -> str:
     """Identify how a model folder tokenizes cleaned texts: its tokenizer without special tokens, and its prompts."""
-    with refusing(folder):
+    with refusing(Path(folder) / "tokenizer.json"):
         content = json.loads(load_tokenizer(folder).to_str())
     steps = (content["normalizer"] or {}).get("normalizers", [])
     if steps[: len(FILTER)] == FILTER:
@@ -147,7 +132,7 @@ def load_template(folder: str | Path, most: int = sys.maxsize, kind: str = "pass
 
 def template_of(folder: str | Path, tokenizer: Tokenizer, pad: int, segments: bool = True) -> Template:
     """Find out which special tokens a tokenizer adds, without its truncation and padding."""
-    with refusing(folder):
+    with refusing(Path(folder) / "tokenizer.json"):
         tokenizer.no_truncation()
         tokenizer.no_padding()
         count = len(tokenizer.encode(PROBE, add_special_tokens=False).ids)

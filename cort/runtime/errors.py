@@ -34,7 +34,7 @@ def shorten(value: object, limit: int = 60) -> str:
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
-def reason_of(error: Exception) -> str:
+def reason_of(error: BaseException) -> str:
     """Shorten the message of another library's error."""
     return shorten(str(error).strip() or type(error).__name__, COMPLAINT_LENGTH)
 

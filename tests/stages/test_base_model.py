@@ -120,11 +120,11 @@ def test_only_the_most_frequent_characters_are_known():
     ("architecture", "found"),
     [
         ({**TINY, "model_type": "nope"}, "Unrecognized model identifier: nope."),
-        ({}, "found {} (ValueError: "),
+        ({}, "found {} ('Unrecognized model identifier: "),
         ([1], "found [1], expected an object"),
         ({**TINY, "hidden_sise": 16}, "found the unknown setting 'hidden_sise'"),
         ({**TINY, "hidden_size": 17}, "The hidden size (17) is not a multiple of the number of attention heads (2)"),
-        ({**TINY, "hidden_act": "nope"}, "(KeyError: "),
+        ({**TINY, "hidden_act": "nope"}, """("'nope'"), expected model_type"""),
         ({**TINY, "vocab_size": 9}, "multiple values for keyword argument 'vocab_size'"),
         ({"model_type": "gpt2"}, "found a gpt2, a decoder"),
         ({"model_type": "vit"}, "found a vit, of another kind"),
