@@ -16,14 +16,10 @@ import torch
 from torch import Tensor, nn
 from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList
 
-from cort.models.loading import SEQ2SEQ, load_transformer
+from cort.models.loading import NEEDED, SEQ2SEQ, load_transformer
 from cort.models.precision import place
 from cort.models.tokenizer import Template, load_template
 from cort.models.transformer import check_length, count_tokens
-from cort.runtime.errors import input_error
-
-# Keys of config.json: ids of the tokens that begin, end and pad a query.
-NEEDED = ("decoder_start_token_id", "eos_token_id", "pad_token_id")
 
 
 class Sampling(NamedTuple):
@@ -91,10 +87,6 @@ def load_expander(folder: str | Path, passage_length: int, sampling: Sampling) -
     :param passage_length: tokens that a passage is truncated to, special tokens included.
     """
     transformer: Any = load_transformer(folder, SEQ2SEQ, trained=True)
-    for name in NEEDED:
-        if getattr(transformer.config, name, None) is None:
-            expected = "the token that begins, ends or pads a predicted query"
-            raise input_error(folder, f"no {name} in config.json", expected, "set it there")
     template = load_template(folder, count_tokens(transformer))
     check_length("--passage-length", passage_length, template.extra + 1, transformer)
     check_length("--query-length", sampling.steps, 2, transformer)

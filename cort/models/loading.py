@@ -19,6 +19,8 @@ from cort.runtime.imports import uncollected
 
 #: transformers' classes of encoder-decoders and of models with labels
 SEQ2SEQ, CLASSIFIER = "AutoModelForSeq2SeqLM", "AutoModelForSequenceClassification"
+#: keys of an encoder-decoder's config: ids of the tokens that begin, end and pad what it generates
+NEEDED = ("decoder_start_token_id", "eos_token_id", "pad_token_id")
 # Encoder halves of encoder-decoders.
 ENCODERS = ("T5EncoderModel", "MT5EncoderModel", "UMT5EncoderModel")
 # Arguments of transformers: no code of others, and weights that cannot contain any.
@@ -58,6 +60,10 @@ def load_transformer(
         settings = {name: value for name, value in options.items() if name not in ("add_pooling_layer", "device_map")}
         config = transformers.AutoConfig.from_pretrained(str(source), **(TRUSTED | settings))
         kind = check_kind(source, config, kind, released)
+        for name in NEEDED if kind == SEQ2SEQ else ():
+            if getattr(config, name, None) is None:
+                expected = "the token that begins, ends or pads what a decoder generates"
+                raise input_error(source, f"no {name} in config.json", expected, "set it there")
         with uncollected():  # as it imports the class of the model
             # Its own report, which is also logged, says less clearly what is wrong.
             transformers.logging.set_verbosity_error()

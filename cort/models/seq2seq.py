@@ -100,9 +100,6 @@ def open_seq2seq(folder: str | Path, settings: PairSettings) -> Seq2SeqReranker:
     A `query_length` of 0 stands for the longest query that leaves room for a passage.
     """
     transformer: Any = load_transformer(folder, SEQ2SEQ, trained=True)
-    if getattr(transformer.config, "decoder_start_token_id", None) is None:
-        expected = "the token that begins what a decoder generates"
-        raise input_error(folder, "no decoder_start_token_id in config.json", expected, "set it there")
     model = Seq2SeqReranker(transformer, open_tokenizer(Path(folder)), settings, folder)
     check_lengths(f"{folder}: ", model)
     return model.eval()
