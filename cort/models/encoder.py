@@ -149,5 +149,5 @@ def _weights(base_model: str | Path, weights: Tensor) -> Any:
 
 
 def load_encoder(folder: str | Path, precision: str = "fp32") -> Any:
-    """Load a model folder in evaluation mode: an `Encoder`, or a `StaticEncoder`."""
+    """Load a model folder in evaluation mode: an `Encoder`, or a `LightEncoder`."""
     return static_encoder(folder) or Encoder.load(folder, precision)

@@ -76,10 +76,11 @@ def gelu(states: Vectors) -> Vectors:
     return result
 
 
-def means(words: Vectors, texts: Sequence[npt.NDArray[np.integer]]) -> Vectors:
-    """Average the vectors of the words of each text, (texts, e); zeros for an empty text."""
-    sums = [words[ids].sum(0) / np.float32(max(len(ids), 1)) for ids in texts]
-    return np.array(sums, np.float32).reshape(len(texts), words.shape[1])
+def mean(_: None, frame: Frame, *, weights: Weights, **__: Any) -> Vectors:
+    """Average the vectors of a text's tokens; zeros for an empty text."""
+    ids = frame[0]
+    result: Vectors = weights["embedding.weight"][ids].sum(0) / np.float32(max(len(ids), 1))
+    return result
 
 
 def weighted(states: Vectors, frame: Frame, *, weights: Weights, **_: Any) -> Vectors:
@@ -95,7 +96,7 @@ def pool(states: Vectors, _: Frame, *, config: Config, **__: Any) -> Vectors:
     return result
 
 
-def dense(vectors: Vectors, _: Frame | None = None, *, config: Config, weights: Weights) -> Vectors:
+def dense(vectors: Vectors, _: Frame, *, config: Config, weights: Weights) -> Vectors:
     """Project vectors."""
     projected: Vectors = vectors @ weights["linear.weight"].T + weights.get("linear.bias", 0)
     return ACTIVATIONS[config["activation_function"]](projected)
@@ -110,6 +111,7 @@ def normalize(vectors: Vectors, *_: Any, **__: Any) -> Vectors:
 
 #: modules -> what they do with states or vectors
 LAYERS: dict[str, Callable[..., Vectors]] = {
+    STATIC: mean,
     "Transformer": bert,
     "WordWeights": weighted,
     "Pooling": pool,
@@ -118,58 +120,41 @@ LAYERS: dict[str, Callable[..., Vectors]] = {
 }
 
 
-def light_encoder(folder: Path, precision: str | None) -> Callable[[Ids], Vectors]:
-    """Open a model folder; the result maps the token ids of a query, without special tokens, to its vector, (e,).
+class LightEncoder:
+    """An encoder of single texts; its results are in fp32.
 
-    :param precision: in which the vectors of passages were computed, if the model is a transformer.
-    :raises Exception: of any kind, if the model is not one of those that this module knows.
-    """
-    if static := static_encoder(folder):
-        return lambda ids: static([ids])[0]
-    if precision != "fp32":
-        raise ValueError(precision)
-    # The route of queries may begin with an empty transformer, which only provides a tokenizer.
-    modules = modules_of(folder)
-    if _unit_length(folder):
-        modules.append(Module("Normalize", folder, ""))
-    layers = [_open(module) for module in modules]
-    template, positions = load_template(folder, kind="query"), _config(modules[0])["max_position_embeddings"]
-    length = min(read_length(folder, "query") or positions, positions)
-    libraries = ThreadpoolController()
-
-    def encode(ids: Ids) -> Vectors:
-        framed = [*template.before, *ids[: length - template.extra], *template.after]
-        frame, state = (np.array(framed, np.int64), np.full(len(framed), template.segment)), None
-        # Threads cost more than they gain for so few tokens.
-        with libraries.limit(limits=1, user_api="blas"):
-            for layer in layers:
-                state = layer(state, frame)
-        return np.asarray(state)
-
-    return encode
-
-
-class StaticEncoder:
-    """An encoder of texts as means of word vectors, for queries and passages alike; its results are in fp32.
-
-    :ivar unit_length: as that of `cort.models.encoder.Encoder`, which has the same interface.
+    :ivar unit_length: as that of `cort.models.encoder.Encoder`, whose interface it has for static embeddings.
     """
 
     transformer = None
 
-    def __init__(self, folder: Path, words: Module, projections: Sequence[Module]) -> None:
-        self.unit_length = _unit_length(folder)
-        self._words = _weights(words)["embedding.weight"]
-        self._projections, self._libraries = [_open(module) for module in projections], ThreadpoolController()
-        self.dimension = self([]).shape[1]
+    def __init__(
+        self, folder: Path, modules: Sequence[Module], template: Template = PLAIN, length: int = LONGEST
+    ) -> None:
+        self.unit_length: bool = Settings(folder / PROMPTS).get("similarity_fn_name") != "dot"
+        last = [Module("Normalize", folder, "")] * self.unit_length
+        self._layers = [
+            partial(LAYERS[module.name], config=_config(module), weights=_weights(module))
+            for module in (*modules, *last)
+        ]
+        self._template, self._length, self._libraries = template, length, ThreadpoolController()
 
-    def __call__(self, texts: Sequence[npt.NDArray[np.integer]]) -> Vectors:
-        """Encode the token ids of texts, (texts, e)."""
-        vectors = means(self._words, texts)
+    def __call__(self, ids: Ids) -> Vectors:
+        """Map the token ids of a text, without special tokens, to its vector, (e,)."""
+        before, after = self._template.before, self._template.after
+        parts = before, ids[: self._length - self._template.extra], after
+        framed = np.concatenate(parts, dtype=np.int64, casting="unsafe")
+        frame, state = (framed, np.full(len(framed), self._template.segment)), None
+        # Threads cost more than they gain for so few tokens.
         with self._libraries.limit(limits=1, user_api="blas"):
-            for projection in self._projections:
-                vectors = projection(vectors)
-        return normalize(vectors) if self.unit_length else vectors
+            for layer in self._layers:
+                state = layer(state, frame)
+        return np.asarray(state)
+
+    @property
+    def dimension(self) -> int:
+        """The size of the vectors."""
+        return len(self(np.empty(0, np.int32)))
 
     def place(self, *_: object) -> None:
         """Do nothing: it needs no device."""
@@ -180,31 +165,38 @@ class StaticEncoder:
 
 
 class StaticTexts(FramedTexts):
-    """Texts to be encoded by a `StaticEncoder`."""
+    """Texts to be encoded by a `LightEncoder`."""
 
-    def vectors(self, encoder: StaticEncoder, rows: Rows, _: object = None) -> Vectors:
+    def vectors(self, encoder: LightEncoder, rows: Rows, _: object = None) -> Vectors:
         """Encode rows, (rows, e)."""
-        return encoder([self.tokens[row][: self.max_length] for row in rows])
+        return np.array([encoder(self.tokens[row]) for row in rows])
 
 
-def static_encoder(folder: str | Path) -> StaticEncoder | None:
+def light_encoder(folder: Path, precision: str | None) -> LightEncoder:
+    """Open a model folder for queries.
+
+    :param precision: in which the vectors of passages were computed, if the model is a transformer.
+    :raises Exception: of any kind, if the model is not one of those that this module knows.
+    """
+    if static := static_encoder(folder):
+        return static
+    if precision != "fp32":
+        raise ValueError(precision)
+    # The route of queries may begin with an empty transformer, which only provides a tokenizer.
+    modules = modules_of(folder)
+    template, positions = load_template(folder, kind="query"), _config(modules[0])["max_position_embeddings"]
+    return LightEncoder(folder, modules, template, min(read_length(folder, "query") or positions, positions))
+
+
+def static_encoder(folder: str | Path) -> LightEncoder | None:
     """Open a model folder; None unless it has static embeddings, followed by known modules."""
     modules = modules_of(folder)
     if not modules or modules[0].name != STATIC or modules[0] != modules_of(folder, "query")[0]:
         return None
-    first, *others = modules
-    if others and others[-1].name == "Normalize":
-        others.pop()
-    known = all(one.name == "Dense" and _config(one)["activation_function"] in ACTIVATIONS for one in others)
-    return StaticEncoder(Path(folder), first, others) if known else None
-
-
-def _unit_length(folder: Path) -> bool:
-    return bool(Settings(folder / PROMPTS).get("similarity_fn_name") != "dot")
-
-
-def _open(module: Module) -> Callable[..., Vectors]:
-    return partial(LAYERS[module.name], config=_config(module), weights=_weights(module))
+    if modules[-1].name == "Normalize":
+        modules.pop()
+    known = all(one.name == "Dense" and _config(one)["activation_function"] in ACTIVATIONS for one in modules[1:])
+    return LightEncoder(Path(folder), modules) if known else None
 
 
 def _config(module: Module) -> Config:

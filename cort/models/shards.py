@@ -25,7 +25,7 @@ from cort.formats.records import Integers
 from cort.formats.shards import KEY, shard_range
 from cort.models.batching import BATCHES_PER_BLOCK, TOKEN_BUDGETS, FramedTexts, Lengths
 from cort.models.layout import identity
-from cort.models.light import StaticEncoder
+from cort.models.light import LightEncoder
 from cort.models.truncation import log_truncation
 from cort.runtime.devices import lease
 from cort.runtime.errors import input_error, shorten
@@ -121,7 +121,7 @@ def compute_shard(
         blocks = zip(numbers, ranges, strict=True)
         with Counter(count, items) as counter:
             job = Job(device, precision, counter)
-            if not isinstance(model, StaticEncoder):
+            if not isinstance(model, LightEncoder):
                 model.register_forward_hook(lambda module, inputs, outputs: counter.advance(len(outputs)))
             batches = finished.each(blocks, lambda block: compute(job, np.arange(*block)), counter)
             tables_of = tables.regroup(batches, size)
@@ -133,7 +133,7 @@ def compute_shard(
 @contextmanager
 def _placed(model: Any, options: ModelOptions, shard: str) -> Iterator[tuple[Any, str]]:
     """Place a model on a leased device; yield the device and the precision that `auto` stands for there."""
-    if isinstance(model, StaticEncoder):
+    if isinstance(model, LightEncoder):
         yield SimpleNamespace(type="cpu"), options.precision
         return
     from cort.models.precision import forget, settle
