@@ -158,8 +158,7 @@ class FramedTexts:
 
     def lengths(self, rows: Rows) -> Lengths:
         """Count the tokens of framed texts."""
-        lengths: Lengths = np.minimum(self.tokens.lengths[rows] + self.template.extra, self.max_length)
-        return lengths
+        return self.sequences(rows).lengths
 
     def ids(self, rows: Rows) -> pa.Array:
         """Look up the ids of the texts in consecutive rows."""

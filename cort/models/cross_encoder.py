@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -147,13 +146,7 @@ class Pairs:
 
     def lengths(self, queries: Rows, passages: Rows) -> Lengths:
         """Count the tokens of joined pairs."""
-        model, template = self.model, self.model.template
-        query_lengths = self.queries.lengths[queries]
-        if model.query_length is not None:
-            query_lengths = np.minimum(query_lengths, model.query_length - template.query_extra)
-        total = query_lengths + self.passages.lengths[passages] + template.pair_extra
-        lengths: Lengths = np.minimum(total, model.max_length)
-        return lengths
+        return self.sequences(queries, passages).lengths
 
 
 def new_cross_encoder(base_model: str | Path, settings: PairSettings, seed: int, cleaning: str = "raw") -> CrossEncoder:

@@ -23,7 +23,7 @@ from torch.nn import functional
 
 from cort.formats.artifacts import write_artifact
 from cort.formats.shards import Tokens
-from cort.models.batching import Lengths, Part, Rows, Sequences, constant
+from cort.models.batching import Part, Sequences, constant
 from cort.models.cross_encoder import Pairs
 from cort.models.layout import tokenizer_folder
 from cort.models.loading import load_transformer, read_settings
@@ -145,12 +145,6 @@ class WordPairs(Pairs):
         template, empty = self.model.template, (query.counts + passage.counts == 0).astype(np.int64)
         # Two empty texts become a token that belongs to neither.
         return Sequences((query, passage, constant((template.pad,), empty, PASSAGE + 1)), template)
-
-    def lengths(self, queries: Rows, passages: Rows) -> Lengths:
-        """Count the tokens of pairs."""
-        query_lengths = np.minimum(self.queries.lengths[queries], self.model.query_length)
-        total: Lengths = query_lengths + np.minimum(self.passages.lengths[passages], self.model.max_length)
-        return np.maximum(total, 1)
 
 
 def new_kernel_pooling(

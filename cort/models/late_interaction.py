@@ -189,11 +189,6 @@ class InteractingTexts(FramedTexts):
         missing = np.maximum(self.expansion.length - framed.lengths, 0)
         return replace(framed, parts=(*framed.parts, constant((self.expansion.token,), missing, -1)))
 
-    def lengths(self, rows: Rows) -> Lengths:
-        """Count the tokens of framed texts."""
-        lengths = super().lengths(rows)
-        return lengths if self.expansion is None else np.maximum(lengths, self.expansion.length)
-
 
 @dataclass(frozen=True)
 class InteractingPairs(Pairs):

@@ -6,7 +6,6 @@ import torch
 
 from cort.formats.shards import Tokens
 from cort.models.cross_encoder import new_cross_encoder
-from cort.models.rerankers import new_reranker
 from cort.models.settings import PairSettings
 from cort.runtime.errors import InputError
 from tests.support.framing import frame_pair
@@ -71,9 +70,3 @@ def test_the_linear_head_is_a_layer_on_the_state_of_the_first_token(lm, caches):
 def test_lengths_beyond_the_model_are_refused(lm, query_length, max_length, line):
     with pytest.raises(InputError, match=f"^{line} for this model; change it$"):
         new_cross_encoder(lm, PairSettings(query_length, max_length), 3)
-
-
-@pytest.mark.parametrize("settings", [SETTINGS, PairSettings(5, 9, "knrm")])
-def test_lengths_are_those_of_the_framed_pairs(lm, caches, settings):
-    pairs, rows = pairs_of(new_reranker(lm, settings, 3), caches), all_rows()
-    assert pairs.lengths(*rows).tolist() == pairs.sequences(*rows).lengths.tolist()
