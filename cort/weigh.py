@@ -13,6 +13,7 @@ Usage:  python -m cort.weigh --model base_models/deepct --tokens passages.arrow 
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -31,7 +32,7 @@ from cort.settings.fields import as_key
 
 if TYPE_CHECKING:
     from cort.models.batching import FramedTexts
-    from cort.models.weigher import Vocabulary, Weigher
+    from cort.models.weigher import Weigher
 
 # Passages sorted by length together. Not a setting, because padding changes the last bits of the result.
 BLOCK = 4_096
@@ -47,7 +48,7 @@ class Options(PassageOptions):
 
 
 def weigh_block(
-    job: Job, rows: Integers, weigher: Weigher, passages: FramedTexts, vocabulary: Vocabulary, options: Options
+    job: Job, rows: Integers, weigher: Weigher, passages: FramedTexts, vocabulary: Sequence[str], options: Options
 ) -> pa.RecordBatch:
     """Weight the terms of the passages in some rows.
 
@@ -64,9 +65,12 @@ def weigh_block(
     finite = np.isfinite(numbers).all(axis=1)  # (rows,)
     refuse_others(finite, ids, options.model, f"in {job.precision} a weight that is no finite number")
     documents: list[tuple[str, list[str], list[int]]] = []
+    template = passages.template
     for doc_id, row, predicted in zip(ids.to_pylist(), rows.tolist(), numbers, strict=True):
-        words, first = words_of(passages, vocabulary, row)
-        weighed = term_weights(words, predicted[first].tolist(), options.scale, options.square_root)
+        kept = passages.tokens[row][: options.passage_length - template.extra]
+        words, first = words_of(vocabulary[token] for token in kept)
+        weights = predicted[len(template.before) :][first].tolist()
+        weighed = term_weights(words, weights, options.scale, options.square_root)
         documents.append((doc_id, list(weighed), list(weighed.values())))
     return pa.record_batch(list(zip(*documents, strict=True)), schema=tables.TERM_WEIGHTS)
 

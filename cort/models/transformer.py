@@ -43,10 +43,9 @@ def most_tokens(transformer: nn.Module) -> int:
     return limit - (0 if padding is None else padding + 1)
 
 
-def count_tokens(transformer: nn.Module) -> int:
+def count_tokens(transformer: Any) -> int:
     """Count the rows of a model's token embeddings."""
-    model: Any = transformer
-    return int(model.get_input_embeddings().num_embeddings)
+    return int(transformer.get_input_embeddings().num_embeddings)
 
 
 def heads_of(classifier: Any) -> list[nn.Module]:
@@ -64,10 +63,8 @@ def check_length(name: str, length: int, shortest: int, transformer: nn.Module, 
     # With fewer tokens after a prompt, many texts would be encoded alike.
     least = shortest + (prompt + LEAST_AFTER_PROMPT - 1 if prompt else 0)
     if not least <= length <= longest:
-        if prompt:
-            expected = f"{least} to {longest} tokens with a prompt of {prompt} tokens"
-            raise input_error(name, str(length), expected, "change the length or the prompt")
-        raise input_error(name, str(length), f"{least} to {longest} tokens for this model", "change it")
+        why = f"with a prompt of {prompt} tokens" if prompt else "for this model"
+        raise input_error(name, str(length), f"{least} to {longest} tokens {why}", "change it")
 
 
 def forward_by_length(

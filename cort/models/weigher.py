@@ -7,18 +7,14 @@ that begin with ``##``.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from cort.models.batching import FramedTexts, Ids
 from cort.models.loading import load_transformer
 from cort.models.precision import place
 from cort.models.tokenizer import Template, load_template, load_tokenizer
@@ -49,26 +45,18 @@ class Weigher(nn.Module):
         place(self, device, precision, [self.classifier.base_model])
 
 
-@dataclass(frozen=True)
-class Vocabulary:
-    """Subwords by id, and which of them continue a word."""
-
-    subwords: Sequence[str]
-    continues: npt.NDArray[np.bool_]
-
-    def words(self, ids: Ids) -> tuple[list[str], list[int]]:
-        """Join subwords: the words, and the position of the first subword of each."""
-        first = [place for place, token in enumerate(ids) if not place or not self.continues[token]]
-        ends = [*first[1:], len(ids)][: len(first)]
-        subwords = [self.subwords[token].removeprefix(CONTINUES) for token in ids]
-        return ["".join(subwords[start:end]) for start, end in zip(first, ends, strict=True)], first
-
-
-def words_of(texts: FramedTexts, vocabulary: Vocabulary, row: int) -> tuple[list[str], list[int]]:
-    """Return the words of a truncated text, and the position of the first subword of each among the framed tokens."""
-    kept = texts.tokens[row][: texts.max_length - texts.template.extra]
-    words, first = vocabulary.words(kept)
-    return words, [place + len(texts.template.before) for place in first]
+def words_of(subwords: Iterable[str]) -> tuple[list[str], list[int]]:
+    """Join subwords: the words, and the position of the first subword of each."""
+    words: list[str] = []
+    first: list[int] = []
+    for position, subword in enumerate(subwords):
+        # A truncated text may begin within a word.
+        if words and subword.startswith(CONTINUES):
+            words[-1] += subword.removeprefix(CONTINUES)
+        else:
+            words.append(subword.removeprefix(CONTINUES))
+            first.append(position)
+    return words, first
 
 
 def quantised(weight: float, scale: int = 100, square_root: bool = False) -> int:
@@ -88,8 +76,8 @@ def term_weights(
     return greatest
 
 
-def load_vocabulary(folder: str | Path) -> Vocabulary:
-    """Read the subwords of a model folder's tokenizer.
+def load_vocabulary(folder: str | Path) -> list[str]:
+    """Read the subwords of a model folder's tokenizer, by id.
 
     :raises InputError: unless it is a WordPiece tokenizer, whose tokens show where words begin.
     """
@@ -100,11 +88,7 @@ def load_vocabulary(folder: str | Path) -> Vocabulary:
         found, expected = f"a tokenizer of type {type(model).__name__}", f"WordPiece with {CONTINUES}, as BERT's"
         found += f" with the prefix {prefix}"
         raise input_error(Path(folder) / "tokenizer.json", found, expected, "name another base model")
-    vocabulary = tokenizer.get_vocab(with_added_tokens=False)
-    subwords = [""] * (max(vocabulary.values()) + 1)
-    for subword, number in vocabulary.items():
-        subwords[number] = subword
-    return Vocabulary(subwords, np.array([subword.startswith(CONTINUES) for subword in subwords]))
+    return [tokenizer.id_to_token(number) or "" for number in range(tokenizer.get_vocab_size())]
 
 
 def load_weigher(folder: str | Path, length: int) -> tuple[Weigher, Template]:

@@ -1,7 +1,6 @@
 import math
 import shutil
 
-import numpy as np
 import pytest
 import torch
 import transformers
@@ -9,7 +8,7 @@ from tokenizers import Tokenizer
 
 from cort import pretrained, weigh
 from cort.formats import tables
-from cort.models.weigher import Vocabulary, load_vocabulary, load_weigher, quantised, term_weights
+from cort.models.weigher import load_vocabulary, load_weigher, quantised, term_weights, words_of
 from tests.support.released import change_weights, tokens_of
 
 BERT = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
@@ -34,11 +33,11 @@ def test_a_term_has_its_greatest_weight_and_zero_weights_are_left_out():
 
 
 def test_subwords_are_joined_to_words():
-    vocabulary = Vocabulary(["ob", "##lite", "##rated", ".", "so"], np.array([False, True, True, False, False]))
-    assert vocabulary.words(np.array([4, 0, 1, 2, 3, 0])) == (["so", "obliterated", ".", "ob"], [0, 1, 4, 5])
+    subwords = ["so", "ob", "##lite", "##rated", ".", "ob"]
+    assert words_of(subwords) == (["so", "obliterated", ".", "ob"], [0, 1, 4, 5])
     # A truncated text may begin within a word.
-    assert vocabulary.words(np.array([1, 2, 3])) == (["literated", "."], [0, 2])
-    assert vocabulary.words(np.array([], np.int32)) == ([], [])
+    assert words_of(subwords[2:5]) == (["literated", "."], [0, 2])
+    assert words_of([]) == ([], [])
 
 
 @pytest.fixture(scope="module")
@@ -143,6 +142,5 @@ def test_an_infinite_weight_is_refused(released, tmp_path, complaint):
 
 
 def test_the_vocabulary_is_the_tokenizers(lm):
-    vocabulary = load_vocabulary(lm)
-    tokenizer = Tokenizer.from_file(str(lm / "tokenizer.json"))
-    assert list(vocabulary.subwords) == [tokenizer.id_to_token(number) for number in range(len(vocabulary.subwords))]
+    vocabulary = Tokenizer.from_file(str(lm / "tokenizer.json")).get_vocab()
+    assert {subword: number for number, subword in enumerate(load_vocabulary(lm))} == vocabulary
