@@ -160,10 +160,7 @@ def model_fingerprint(folder: str | Path) -> str:
     digest = hashlib.sha256()
     for path in sorted(Path(folder).rglob("*")):
         if path.suffix in {".safetensors", ".json", ".jinja"}:
-            digest.update(path.relative_to(folder).as_posix().encode())
-            with open(path, "rb") as handle:
-                while chunk := handle.read(1 << 20):
-                    digest.update(chunk)
+            digest.update(f"{path.relative_to(folder).as_posix()} {checksum(path)}\n".encode())
     return digest.hexdigest()[:16]
 
 

@@ -77,23 +77,22 @@ def divide(source: str | Path, text: str, tokenizer: Tokenizer) -> PairPrompt:
     between, second, after = rest.partition(PASSAGE)
     if not (found and second) or any(mark in before + between + after for mark in (QUERY, PASSAGE)):
         raise input_error(source, "a prompt without one query before one passage", "each once", FIX)
-    starts = [_joined(source, tokenizer, piece, True) for piece in (before, between)]
+    head, query_start = _border(source, tokenizer, before, True)
     # What follows the query may be divided twice; the end of the piece goes with the passage.
-    inner = between[: len(between) - starts[1]]
-    ends = [_joined(source, tokenizer, piece, False) for piece in (inner, after)]
-    query = before[len(before) - starts[0] :], inner[: ends[0]]
-    passage = between[len(between) - starts[1] :], after[: ends[1]]
-    return PairPrompt(query, passage, (before[: len(before) - starts[0]], inner[ends[0] :], after[ends[1] :]))
+    between, passage_start = _border(source, tokenizer, between, True)
+    query_end, between = _border(source, tokenizer, between, False)
+    passage_end, tail = _border(source, tokenizer, after, False)
+    return PairPrompt((query_start, query_end), (passage_start, passage_end), (head, between, tail))
 
 
-def _joined(source: str | Path, tokenizer: Tokenizer, piece: str, precedes: bool) -> int:
-    """Count the characters at the border of a piece that may be joined with a text which it precedes or follows."""
+def _border(source: str | Path, tokenizer: Tokenizer, piece: str, precedes: bool) -> tuple[str, str]:
+    """Divide a piece, next to a text which it precedes or follows, where no text is joined to it."""
     for count in range(len(piece) + 1):
         cut = len(piece) - count if precedes else count
-        parts = piece[:cut], piece[cut:]
-        sides = [(parts[0], parts[1] + text) if precedes else (text + parts[0], parts[1]) for text in PROBES]
+        first, last = piece[:cut], piece[cut:]
+        sides = [(first, last + text) if precedes else (text + first, last) for text in PROBES]
         if all(_ids(tokenizer, a) + _ids(tokenizer, b) == _ids(tokenizer, a + b) for a, b in sides):
-            return count
+            return first, last
     found = "a tokenizer that joins words of a prompt with those of texts"
     raise input_error(source, found, "one that divides texts into words", FIX)
 
