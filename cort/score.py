@@ -126,12 +126,10 @@ def stage(options: Options) -> None:
     pairs = model.pairs(Tokens(options.queries, tokenizer), Tokens(options.passages, tokenizer))
     if options.triples:
         table, source = pairs_of_triples(tables.read_table(options.triples, tables.TRIPLES)), options.triples
-        log.info("%d different pairs of triples", table.num_rows)
     else:
-        table = distinct_pairs((read_run(path) for path in options.candidates), options.depth)
-        log.info("%d different pairs of %d runs at depth %d", table.num_rows, len(options.candidates), options.depth)
         source = ", ".join(options.candidates)
-
+        table = distinct_pairs((read_run(path) for path in options.candidates), options.depth)
+    log.info("%d different pairs in %s", table.num_rows, source)
     places = look_up(pairs, limits, table, source)
     compute = partial(score_block, model=model, pairs=pairs, places=places, table=table, source=source)
     write = table_writer(options.output, tables.SCORES)
