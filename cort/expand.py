@@ -108,8 +108,9 @@ def predict_queries(options: Options) -> None:
     passages = FramedTexts(tokens, template, options.passage_length)
     compute = partial(expand_block, expander=expander, passages=passages, tokenizer=tokenizer, options=options)
     write, generated = table_writer(options.output, tables.EXPANSIONS), options.queries * options.query_length
-    how = EXPANDED_BLOCK, compute, write, "passages", generated
-    compute_texts("cort.expand predict", options, expander, passages, *how)
+    compute_texts(
+        "cort.expand predict", options, expander, passages, EXPANDED_BLOCK, compute, write, "passages", generated
+    )
 
 
 ROWS = 16_384
