@@ -132,11 +132,10 @@ class LightEncoder:
         self, folder: Path, modules: Sequence[Module], template: Template = PLAIN, length: int = LONGEST
     ) -> None:
         self.unit_length: bool = Settings(folder / PROMPTS).get("similarity_fn_name") != "dot"
-        last = [Module("Normalize", folder, "")] * self.unit_length
         self._layers = [
-            partial(LAYERS[module.name], config=_config(module), weights=_weights(module))
-            for module in (*modules, *last)
+            partial(LAYERS[module.name], config=_config(module), weights=_weights(module)) for module in modules
         ]
+        self._layers += [partial(normalize)] * self.unit_length
         self._template, self._length, self._libraries = template, length, ThreadpoolController()
 
     def __call__(self, ids: Ids) -> Vectors:
