@@ -72,14 +72,16 @@ def _gelu(activation: object) -> tuple[str, str] | None:
 @cache
 def is_right(kind: torch.dtype) -> bool:
     """Tell whether torch has these layers for numbers of a type on this processor, and they compute what its own do."""
-    generator, layer = torch.Generator().manual_seed(1), nn.Linear(SIZE, SIZE).to(kind)
-    weight, states = (torch.randn(rows, SIZE, generator=generator).to(kind) for rows in (SIZE, 8))
-    layer.weight.data, exact = weight / SIZE**0.5, nn.Linear(SIZE, SIZE).double()
-    exact.load_state_dict(layer.state_dict())
+    generator, double = torch.Generator().manual_seed(1), torch.float64
+    weight, states, bias = (torch.randn(rows, SIZE, generator=generator).to(kind) for rows in (SIZE, 8, 1))
+    # Elsewhere, a new layer would draw its weights from the global random state.
+    layer = nn.Linear(SIZE, SIZE, device="meta")
+    layer.weight, layer.bias = nn.Parameter(weight / SIZE**0.5), nn.Parameter(bias[0])
+    exact = functional.linear(states.to(double), layer.weight.to(double), layer.bias.to(double))  # (8, SIZE)
     with torch.no_grad():
         try:
             found = FusedLinear(layer, ("gelu", "none"))(states)
         except (RuntimeError, AttributeError):  # what it lacks
             return False
-        error = (found - functional.gelu(exact(states.double()))).abs().max()
+        error = (found - functional.gelu(exact)).abs().max()
     return bool(error <= TOLERANCE * torch.finfo(kind).eps)
