@@ -93,16 +93,16 @@ def vectors_of(batches: Iterable[pa.RecordBatch]) -> Iterator[list[dict[str, Any
 
 
 def documents_of(options: LuceneOptions) -> tuple[str, Iterator[list[dict[str, Any]]]]:
-    """Choose Anserini's collection class, and yield the documents in parts."""
+    """Choose Anserini's collection class, and yield the documents of each shard."""
     if options.expansions and options.term_weights:
         raise input_error("--expansions, --term-weights", "both", "one of them", "leave one out")
     if options.term_weights:
-        beside = iter_beside(options.passages, options.term_weights, tables.TERM_WEIGHTS, anserini.DOCUMENTS_PER_PART)
+        beside = iter_beside(options.passages, options.term_weights, tables.TERM_WEIGHTS, anserini.DOCUMENTS_PER_SHARD)
         return "JsonVectorCollection", vectors_of(weighted for _, weighted in beside)
     batches = (
-        iter_expanded(options.passages, options.expansions, anserini.DOCUMENTS_PER_PART)
+        iter_expanded(options.passages, options.expansions, anserini.DOCUMENTS_PER_SHARD)
         if options.expansions
-        else tables.iter_batches(options.passages, tables.PASSAGES, anserini.DOCUMENTS_PER_PART)
+        else tables.iter_batches(options.passages, tables.PASSAGES, anserini.DOCUMENTS_PER_SHARD)
     )
     return "JsonCollection", texts_of(batches, options.cleaning)
 
@@ -135,7 +135,7 @@ class ImpactOptions(JavaOptions):
 
 
 def _impacts(options: ImpactOptions) -> Iterator[pa.RecordBatch]:
-    size = anserini.DOCUMENTS_PER_PART
+    size = anserini.DOCUMENTS_PER_SHARD
     return chain.from_iterable(tables.iter_batches(file, tables.IMPACTS, size) for file in options.passages)
 
 

@@ -167,8 +167,8 @@ class WeightTuneOptions(Aggregation):
     Two weights go from 0 to 1 in steps of 0.05, more weights in steps of 0.1; their sum is 1. Every query is merged
     with all of them, as `fuse` or `rerank` will merge it. The result is the grid point nearest to the mean of all
     points, weighted by how likely each of them is the best; with --carefully, the one half way from there to equal
-    weights, in which no --lexical part has less than an equal share. With --folds, the judged queries are divided at
-    random, and each fold also gets weights of its own, chosen in the same way on the queries of the other folds.
+    weights, in which no --lexical component has less than an equal share. With --folds, the judged queries are divided
+    at random, and each fold also gets weights of its own, chosen in the same way on the queries of the other folds.
 
     Reads:  two or more run.trec of the validation queries, or one and the re-ranker's scores of its candidates; qrels
     Writes: JSON with the weights, the measure, the number of queries, and every point of the grid
@@ -187,7 +187,7 @@ class WeightTuneOptions(Aggregation):
         General, "depth", "results per query; of a re-ranker, candidates that are re-ranked", default=MISSING
     )
     carefully: bool = optional(False, "stay near equal weights, because queries made from documents favour encoders")
-    lexical: tuple[str, ...] = optional((), "with --carefully, parts whose weight is kept", "NAME")
+    lexical: tuple[str, ...] = optional((), "with --carefully, components whose weight is kept", "NAME")
     term_based: tuple[str, ...] = term_based()
     folds: int | None = as_key(Folds, "folds", default=None)
     seed: int = as_key(General, "seed", "of the folds")

@@ -152,13 +152,13 @@ def describe_queries(split: Split) -> Found:
     without = judged - pc.count_distinct(relevant["query_id"]).as_py()
     grades = Counter(split.qrels["relevance"].to_pylist())
     listed = ", ".join(f"{number:,} of grade {grade}" for grade, number in sorted(grades.items()))
-    parts = (
+    counted = (
         _number(count, "query", "queries"),
         f"{judged:,} of them judged" * (judged < count),
         f"{without:,} without a relevant document" * bool(without),
         f"{_number(split.qrels.num_rows, 'judgement', 'judgements')} ({listed})" * bool(grades),
     )
-    yield Finding("", f"{split.name}: {', '.join(filter(None, parts))}")
+    yield Finding("", f"{split.name}: {', '.join(filter(None, counted))}")
 
 
 def find_twins(split: Split, twins: Mapping[str, str]) -> Found:

@@ -32,8 +32,8 @@ Form: TypeAlias = tuple[str, str]
 KEPT_LINES, SHOWN = 1000, 5
 MAIN_CLASS = "io.anserini.index.IndexCollection"
 COUNTER = re.compile(r" - (indexed|unindexable|empty|skipped|errors):\s+([\d,]+)$")
-# Documents per file; Anserini's threads work on one file each.
-DOCUMENTS_PER_PART = 16_384
+# Anserini's threads work on one shard each.
+DOCUMENTS_PER_SHARD = 16_384
 # Of fewer passages, Java's optimising compiler costs more than it gains: 4.0 CPU seconds for 3,633 instead of 2.4, and
 # 6.1 for 20,958 instead of 3.5.
 FEW_PASSAGES = 100_000
@@ -120,9 +120,9 @@ def _failures(lines: Iterable[str]) -> list[str]:
     return [line.strip() for line in lines if FAILURE.search(line)][:SHOWN]
 
 
-def write_parts(parts: Iterable[list[dict[str, Any]]], folder: Path, compress: bool = False) -> None:
-    """Write each list of documents to a JSON lines file for Anserini, gzipped if `compress`."""
-    for number, documents in enumerate(parts):
+def write_shards(shards: Iterable[list[dict[str, Any]]], folder: Path, compress: bool = False) -> None:
+    """Write each list of documents to a shard for Anserini, a file of JSON lines, gzipped if `compress`."""
+    for number, documents in enumerate(shards):
         path = folder / f"{number:06d}.jsonl"
         text = "".join(json.dumps(document) + "\n" for document in documents).encode("ascii")
         if compress:
@@ -160,14 +160,14 @@ def build(
     """Write documents as temporary JSON lines, index them, and compare the counts.
 
     :param rows: number of all documents, from `source`.
-    :param documents: `DOCUMENTS_PER_PART` at a time.
+    :param documents: `DOCUMENTS_PER_SHARD` at a time.
     :param kind: options of Anserini that say how documents are read.
     :param form: of the texts and their language, for the manifest.
     """
-    with temporary_folder(output) as parts, atomic_folder(output) as index:
-        write_parts(track(documents, -(-rows // DOCUMENTS_PER_PART), "parts"), parts, compress)
+    with temporary_folder(output) as shards, atomic_folder(output) as index:
+        write_shards(track(documents, -(-rows // DOCUMENTS_PER_SHARD), "shards"), shards, compress)
         arguments = [*kind, "-generator", "DefaultLuceneDocumentGenerator"]
-        arguments += ["-input", str(parts.resolve()), "-index", str(index.resolve())]
+        arguments += ["-input", str(shards.resolve()), "-index", str(index.resolve())]
         # Lucene writes a segment when its buffer is full; analysis and merging need the rest of the heap.
         arguments += ["-threads", str(options.threads), "-memoryBuffer", str(max(16, options.memory_mb // 4))]
         lines = run_java(MAIN_CLASS, arguments, options.memory_mb, options.threads, brief=rows < FEW_PASSAGES)

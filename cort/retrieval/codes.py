@@ -144,5 +144,5 @@ class Codes:
         """Multiply with queries; with few queries several blocks at once, as each selection has a fixed cost."""
         at_once = max(SCORES_AT_ONCE["cpu"] // (len(queries.scale) * BLOCK), 1)
         for start in range(0, len(self._blocks), at_once):
-            parts = [block.products(queries) for block in self._blocks[start : start + at_once]]
-            yield start * BLOCK, (torch.cat(parts, 1) if len(parts) > 1 else parts[0]).T
+            products = [block.products(queries) for block in self._blocks[start : start + at_once]]
+            yield start * BLOCK, (torch.cat(products, 1) if len(products) > 1 else products[0]).T

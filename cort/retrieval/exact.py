@@ -168,7 +168,7 @@ class Products:
         self.count = len(rows)
 
     def _pieces(self, start: int, end: int) -> Iterator[tuple[int, Tensor]]:
-        """Yield the vectors of a part of the passages, on the device; rows are counted from the first of all."""
+        """Yield the vectors of some passages, on the device; rows are counted from the first of all."""
         first = self._rows.start
         for row, piece in self._vectors.pieces(first + start, first + end):
             yield row - first, as_tensor(piece).to(self._device, torch.float32)

@@ -36,7 +36,7 @@ from cort.runtime.errors import input_error
 (FILE,) = INDEXES["ivfpq"].files
 # Codewords per byte; vectors sampled per list, and in total at least: as many as faiss uses for training.
 CODEWORDS, DRAWN_PER_LIST, DRAWN = 256, 64, 65_536
-# Part of the result: the last bits of a product depend on how many vectors are added at once.
+# Changes results: the last bits of a product depend on how many vectors are added at once.
 ADDED_AT_ONCE = 16_384
 # Passages that the fingerprint covers.
 FINGERPRINTED = 10_000
@@ -102,9 +102,9 @@ def fingerprint_of(vectors: PassageVectors) -> str:
 
 
 def draw(vectors: PassageVectors, number: int, seed: int) -> Vectors:
-    """Draw a stratified sample: a vector from each of `number` equal parts; shape (number, dimension)."""
-    parts = np.arange(number) + np.random.default_rng(seed).random(number)
-    places = np.minimum((parts * (len(vectors) / number)).astype(np.int64), len(vectors) - 1)
+    """Draw a stratified sample: a vector from each of `number` equal strata; shape (number, dimension)."""
+    strata = np.arange(number) + np.random.default_rng(seed).random(number)
+    places = np.minimum((strata * (len(vectors) / number)).astype(np.int64), len(vectors) - 1)
     return vectors[places].astype(np.float32)
 
 

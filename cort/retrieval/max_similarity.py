@@ -160,8 +160,8 @@ class TokenIndex(Passages):
         counts = self.vectors.counts(rows)
         order = np.argsort(counts, kind="stable")
         # Passages with equal numbers of tokens, whose products are held at once.
-        parts = np.cumsum(counts[order]) // max(PRODUCTS_AT_ONCE[scores.device.type] // batch.tokens, 1)
-        for some in np.split(order, np.flatnonzero(np.diff(counts[order]) | np.diff(parts)) + 1):
+        groups = np.cumsum(counts[order]) // max(PRODUCTS_AT_ONCE[scores.device.type] // batch.tokens, 1)
+        for some in np.split(order, np.flatnonzero(np.diff(counts[order]) | np.diff(groups)) + 1):
             vectors, _ = self.vectors.ragged(rows[some])
             scores[torch.from_numpy(some).to(scores.device)] = batch.scores(vectors, len(some))
         return scores

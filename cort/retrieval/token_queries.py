@@ -44,13 +44,13 @@ class TokenQueries:
         :raises InputError: for NaN or infinite values.
         """
         texts = self.model.texts(queries, "query")
-        # The size of a batch is part of the result, because padding changes the last bits.
+        # The size of a batch changes results, because padding changes the last bits.
         for start in range(0, len(rows), QUERIES_AT_ONCE):
             batch = rows[start : start + QUERIES_AT_ONCE]
             tokens = texts.vectors(self.model, batch, self._device)
             if not (np.isfinite(tokens.vectors).all() and np.isfinite(tokens.weights).all()):
                 raise input_error(queries.path, "a query with NaN or infinite values", "finite values", "train again")
             ends = np.cumsum(tokens.counts)[:-1]
-            parts = zip(np.split(tokens.vectors, ends), np.split(tokens.weights, ends), strict=True)
-            vectors = [QueryVectors(*map(np.ascontiguousarray, part)) for part in parts]
+            pairs = zip(np.split(tokens.vectors, ends), np.split(tokens.weights, ends), strict=True)
+            vectors = [QueryVectors(*map(np.ascontiguousarray, pair)) for pair in pairs]
             yield queries.ids.take(batch).to_pylist(), vectors

@@ -40,7 +40,7 @@ class Point:
 
 @dataclass(frozen=True)
 class TunedWeights:
-    """Weights chosen on validation queries, one per part in the order of the config, and the complete grid.
+    """Weights chosen on validation queries, one per component in the order of the config, and the complete grid.
 
     `value` is the mean of the measure with the chosen weights, `best` the highest on the grid.
     """
@@ -82,12 +82,12 @@ def own_weights(path: str | Path | None, folded: bool) -> dict[str, float]:
     return {query_id: weight for query_id, (_, weight) in weights_of_folds(path, folded).items()}
 
 
-def read_weights(path: str | Path, parts: Sequence[str | None]) -> Weights:
-    """Read the weights chosen for parts with these names, in order; None stands for any name."""
+def read_weights(path: str | Path, components: Sequence[str | None]) -> Weights:
+    """Read the weights chosen for components with these names, in order; None stands for any name."""
     tuned: TunedWeights = read_artifact(path, TunedWeights)
-    pairs = zip(parts, tuned.parts, strict=False)
-    if len(parts) != len(tuned.parts) or any(name not in (own, None) for name, own in pairs):
-        found, expected = (", ".join(name or "any" for name in names) for names in (tuned.parts, parts))
+    pairs = zip(components, tuned.parts, strict=False)
+    if len(components) != len(tuned.parts) or any(name not in (own, None) for name, own in pairs):
+        found, expected = (", ".join(name or "any" for name in names) for names in (tuned.parts, components))
         fix = "tune weights for these, in this order"
         raise input_error(path, f"weights of {found}", f"those of {expected}", fix)
     return tuned.weights

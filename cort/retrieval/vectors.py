@@ -48,7 +48,7 @@ class StackedVectors:
         return vectors
 
     def pieces(self, start: int, end: int) -> Iterator[tuple[int, Matrix]]:
-        """Yield the vectors from row `start` to row `end` without copying: parts of arrays, each with its first row."""
+        """Yield the vectors from row `start` to row `end` without copying: views of arrays, each with its first row."""
         if start >= end:
             return
         first, last = np.searchsorted(self._ends, (start, end - 1), side="right").tolist()

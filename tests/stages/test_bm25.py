@@ -115,7 +115,7 @@ def test_few_results_are_the_first_of_many(data, tmp_path, monkeypatch, default_
 
 
 def test_segments_of_the_index_do_not_change_the_run(data, tmp_path, monkeypatch, capsys, default_run):
-    monkeypatch.setattr(anserini, "DOCUMENTS_PER_PART", 1)
+    monkeypatch.setattr(anserini, "DOCUMENTS_PER_SHARD", 1)
     built = index(data, tmp_path / "lucene", threads=3)
     assert f"{len(PASSAGES) - 1} passages indexed, 1 empty ones left out" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["lucene"]
@@ -156,7 +156,7 @@ def test_lost_passages_are_noticed():
 
 def test_parts_hold_any_text_in_ascii(tmp_path):
     batch = pa.record_batch([["é 1", "2"], ["naïve\t\u2028\n😀", '"']], names=["doc_id", "text"])
-    anserini.write_parts(indexing.texts_of([batch, batch], "raw"), tmp_path)
+    anserini.write_shards(indexing.texts_of([batch, batch], "raw"), tmp_path)
     parts = sorted(tmp_path.iterdir())
     assert [part.name for part in parts] == ["000000.jsonl", "000001.jsonl"]
     rows = [json.loads(line) for line in parts[1].read_text(encoding="ascii").splitlines()]
