@@ -44,11 +44,11 @@ class Optimization:
     """Arithmetic of training; losses are always computed in fp32. `tf32` is fp32 with products of 10-bit mantissas,
     on NVIDIA GPUs. `auto` is bf16 if the machine that begins the training has instructions for it, else fp32."""
     tokens_at_once: int | None = setting(
-        None, "whose activations are kept: memory and speed", "N", ge=1, le=100_000_000
+        None, "whose activations are kept: memory and speed", "N", nullable=True, ge=1, le=100_000_000
     )
     """Tokens encoded together on each GPU, with padding where layers read it, from as many mini-batches as fit.
-    Activations take about 80 bytes per token, layer and hidden unit in fp32. By default 8192 or, on GPUs, what half of
-    the memory holds."""
+    Activations take about 80 bytes per token, layer and hidden unit in fp32. null: 8192 or, on GPUs, what half of the
+    memory holds."""
     gradient_checkpointing: bool = setting(False, "compute activations twice, for less memory")
     """Recompute activations in the backward pass: saves memory, takes a third longer; `tokens_at_once` no longer limits
     the mini-batch."""

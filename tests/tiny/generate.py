@@ -73,7 +73,7 @@ def make_config(data: Path) -> dict[str, Any]:
     architecture = {"model_type": "bert", "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
     architecture |= {"intermediate_size": 64, "max_position_embeddings": 96}
     training = {"epochs": 2, "batch_size": 8, "gradient_accumulation": 1, "learning_rate": 1.0e-3, "warmup_updates": 2}
-    training |= {"validate_every": 5, "tokens_at_once": 8_192}
+    training |= {"validate_every": 5}
     triples, pairs = ({"first_rank": first, "last_rank": 20, "minimum_results": 5} for first in (2, 1))
     encoder = {"base_model": "small", "pooling": "mean", "dimension": 16, "query_length": 24, "passage_length": 64}
     encoder |= {"triples": triples, "onng": {"edges": 10, "outgoing": 5, "incoming": 10}}
