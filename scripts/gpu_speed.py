@@ -93,7 +93,8 @@ def models(where: torch.device, folder: Path, peaks: Mapping[str, float]) -> Ite
             encoder = new_encoder(place / "lm", EncoderSettings(), 1).eval()
             encoder.place(where, precision)
             texts = texts_of(passages, encoder, "passage")
-            seconds = median_of(encode_block, Job(where, precision, Counter(count, "texts")), block, encoder, texts)
+            job = Job(where, precision, Counter(count, "texts"))
+            seconds = median_of(encode_block, job, block, encoder, texts, "fp32")
             share = operations(texts.lengths(block)) / seconds / peak
             yield f"encode {name}, {precision}", count / seconds, "passages/s", share
             reranker = new_cross_encoder(place / "lm", PairSettings(), 1).eval()

@@ -37,6 +37,8 @@ Ranks = Mapping[str, Mapping[str, int]]
 QUERIES_PER_CHUNK = 200
 # Depth to which rankings are checked for unjudged documents.
 FIRST = 10
+# Up to this many judged documents, scanning the ids of a ranking is faster than indexing them.
+FEW = 4
 
 
 @dataclass(frozen=True)
@@ -97,7 +99,11 @@ def judged_ranks(run: Run, qrels: Mapping[str, Mapping[str, int]]) -> dict[str, 
 def _rank_judged(judged: Sequence[str], doc_ids: pa.Array, scores: npt.NDArray[np.floating]) -> dict[str, int]:
     """Rank those judged documents that were retrieved, from 0, by descending score, ties by descending id."""
     ranks = {}
-    for doc_id, row in zip(judged, positions(pa.array(judged, "string"), doc_ids).tolist(), strict=True):
+    if len(judged) <= FEW:
+        rows = [pc.index(doc_ids, doc_id).as_py() for doc_id in judged]
+    else:
+        rows = positions(pa.array(judged, "string"), doc_ids).tolist()
+    for doc_id, row in zip(judged, rows, strict=True):
         if row >= 0:
             ranks[doc_id] = int(np.count_nonzero(scores > scores[row]))
             tied = np.flatnonzero(scores == scores[row])
