@@ -23,7 +23,7 @@ import torch
 from cort.encode import encode_block
 from cort.formats.shards import Tokens, open_shards, write_shard
 from cort.models.cross_encoder import new_cross_encoder
-from cort.models.encoder import new_encoder, texts_of
+from cort.models.encoder import new_encoder
 from cort.models.settings import EncoderSettings, PairSettings
 from cort.models.shards import Job
 from cort.retrieval.exact import ExactIndex
@@ -72,8 +72,8 @@ def models(where: torch.device, folder: Path, peaks: Mapping[str, float]) -> Ite
         rows += [passages.rows_of(triples[column], place) for column in ("positive", "negative")]
         encoder = new_encoder(place / "lm", EncoderSettings(), 1)
         operations = partial(operations_of, encoder.transformer.config)
-        texts, block = texts_of(passages, encoder, "passage"), np.arange(count)
-        of_triples = operations(texts_of(queries, encoder, "query").lengths(rows[0]))
+        texts, block = encoder.texts(passages, "passage"), np.arange(count)
+        of_triples = operations(encoder.texts(queries, "query").lengths(rows[0]))
         of_triples += operations(texts.lengths(np.concatenate(rows[1:])))
         pairs = training.pairs_of(triples)
         scored = new_cross_encoder(place / "lm", PairSettings(), 1).pairs(queries, passages)
@@ -92,7 +92,7 @@ def models(where: torch.device, folder: Path, peaks: Mapping[str, float]) -> Ite
             # A model is placed once.
             encoder = new_encoder(place / "lm", EncoderSettings(), 1).eval()
             encoder.place(where, precision)
-            texts = texts_of(passages, encoder, "passage")
+            texts = encoder.texts(passages, "passage")
             job = Job(where, precision, Counter(count, "texts"))
             seconds = median_of(encode_block, job, block, encoder, texts, "fp32")
             share = operations(texts.lengths(block)) / seconds / peak

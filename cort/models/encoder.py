@@ -14,10 +14,9 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from cort.formats.shards import Tokens
 from cort.models.building import EMBEDDING, dense, routed
 from cort.models.layout import TASKS, has_modules
-from cort.models.light import static_encoder
+from cort.models.light import LightEncoder, static_encoder
 from cort.models.modules import KINDS, TextModel, quiet, route
 from cort.models.settings import EncoderSettings
 from cort.models.tokenizer import load_template, load_tokenizer
@@ -76,11 +75,6 @@ def _prompt_length(model: Any, kind: str) -> int:
     return len(ids) - sum(token in tokenizer.all_special_ids for token in ids[-1:])
 
 
-def texts_of(tokens: Tokens, encoder: Any, kind: str) -> Any:
-    """Frame texts of a kind ("query" or "passage") as an encoder reads them."""
-    return encoder.texts(tokens, kind)
-
-
 def new_encoder(
     base_model: str | Path,
     settings: EncoderSettings,
@@ -96,10 +90,11 @@ def new_encoder(
     :param token_weights: (vocabulary,), for the pooling `weighted_mean`.
     """
     if has_modules(base_model):
-        encoder: Encoder = load_encoder(base_model)
-        if encoder.transformer is None:
+        loaded = load_encoder(base_model)
+        if isinstance(loaded, LightEncoder) or loaded.transformer is None:
             found, fix = "static embeddings", "remove `training`, or name another model"
             raise input_error(base_model, found, "a transformer to train", fix)
+        encoder = loaded
     else:
         encoder = _build(base_model, settings, seed, cleaning, token_weights)
         encoder.check_lengths("", base_model)
@@ -148,6 +143,6 @@ def _weights(base_model: str | Path, weights: Tensor) -> Any:
     return quiet(WordWeights)(names, dict(zip(names, weights.tolist(), strict=True)))
 
 
-def load_encoder(folder: str | Path, precision: str = "fp32") -> Any:
+def load_encoder(folder: str | Path, precision: str = "fp32") -> Encoder | LightEncoder:
     """Load a model folder in evaluation mode: an `Encoder`, or a `LightEncoder`."""
     return static_encoder(folder) or Encoder.load(folder, precision)

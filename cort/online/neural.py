@@ -23,7 +23,7 @@ from cort.formats.shards import (
     read_precision,
 )
 from cort.models.cross_encoder import Pairs
-from cort.models.encoder import load_encoder, texts_of
+from cort.models.encoder import load_encoder
 from cort.models.layout import model_fingerprint
 from cort.models.precision import settle
 from cort.models.rerankers import load_reranker
@@ -80,7 +80,7 @@ class QueryEncoder(Loaded):
 
     def encode(self, tokens: Sequence[TokenIds]) -> Vectors:
         """Compute vectors of shape (texts, e), rounded as those of the passages are stored."""
-        texts = texts_of(Tokens.of_texts(tokens), self.model, "query")
+        texts = self.model.texts(Tokens.of_texts(tokens), "query")
         vectors = texts.vectors(self.model, np.arange(len(tokens)), self.device)  # (texts, e)
         stored = vectors.astype(STORAGE[self.shards[0].storage].to_pandas_dtype())
         return np.asarray(stored, dtype=np.float32)
@@ -98,7 +98,7 @@ class SparseQueryEncoder(Loaded):
 
     def encode(self, tokens: Sequence[TokenIds]) -> list[Impacts]:
         """Compute the impacts of some queries."""
-        texts = texts_of(Tokens.of_texts(tokens), self.model, "query")
+        texts = self.model.texts(Tokens.of_texts(tokens), "query")
         with torch.inference_mode():
             weights = texts.encode(self.model, np.arange(len(tokens)), self.device).cpu().numpy()
         return [quantised(row, MOST_TERMS) for row in weights]

@@ -42,7 +42,7 @@ class ByRow:
 
 @dataclass(frozen=True)
 class Guide:
-    """ByRow of all texts of some triples before training, and the relative margin below the positive's score."""
+    """Vectors of all texts of some triples before training, and the relative margin below the positive's score."""
 
     margin: float
     queries: ByRow

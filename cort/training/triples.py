@@ -17,7 +17,7 @@ from cort.formats import tables
 from cort.formats.records import offsets_of
 from cort.formats.shards import Tokens
 from cort.models.batching import sent
-from cort.models.encoder import Encoder, new_encoder, texts_of
+from cort.models.encoder import Encoder, new_encoder
 from cort.models.modules import Texts
 from cort.models.settings import EncoderSettings
 from cort.models.sparse_encoder import SparseEncoder, idf, new_sparse_encoder
@@ -225,14 +225,14 @@ def make_task(options: EncoderTraining) -> Task:
     encoder = _start(options, cache)
     # That of a released base model, which is a similarity of sentence-transformers.
     similarity = encoder.similarity
-    passages = texts_of(cache, encoder, "passage")
+    passages = encoder.texts(cache, "passage")
     objective = make_objective(options.loss, options, similarity)
 
     def read(queries: Tokens, triples: str, qrels: str | None, scores: str | None) -> TripleTexts:
         rows = read_triples(triples, queries, cache)
         return TripleTexts(
             rows,
-            texts_of(queries, encoder, "query"),
+            encoder.texts(queries, "query"),
             passages,
             objective,
             read_judgements(qrels, options.relevance_level, queries, cache) if qrels else None,

@@ -20,7 +20,7 @@ from cort.formats.shards import (
     write_tokens,
 )
 from cort.models import precision
-from cort.models.encoder import load_encoder, texts_of
+from cort.models.encoder import load_encoder
 from cort.models.late_interaction import load_late_interaction
 from cort.models.layout import model_fingerprint
 from cort.models.tokenizer import fingerprint, load_tokenizer
@@ -77,7 +77,7 @@ def contents(command, paths):
 def alone(model, path, kind):
     """Encode and normalise every text by itself."""
     encoder, tokens = load_encoder(model), Tokens(path)
-    texts = texts_of(tokens, encoder, kind)
+    texts = encoder.texts(tokens, kind)
     with torch.inference_mode():
         vectors = [texts.encode(encoder, np.array([row]), CPU, 1)[0].numpy() for row in range(len(tokens))]
     return np.array([vector / np.linalg.norm(vector) for vector in vectors])

@@ -8,7 +8,7 @@ from safetensors.torch import save_file
 from sentence_transformers import SentenceTransformer
 from transformers import AutoModel
 
-from cort.models.encoder import load_encoder, texts_of
+from cort.models.encoder import load_encoder
 from tests.support.common import contents
 from tests.support.released import difference, tokens_of, vectors_of
 
@@ -87,7 +87,7 @@ def test_an_encoder_of_the_authors_gives_their_vectors(stage, net, albert, world
     made = stage(**options(tmp_path / "net.pt", albert, tmp_path / "encoder"))
     tokens, encoder = tokens_of(tmp_path, albert, world.texts), load_encoder(made / "best")
     for kind, segment, length in (("query", 1, 12), ("passage", 0, 16)):
-        texts, template = texts_of(tokens, encoder, kind), encoder.framings[kind].template
+        texts, template = encoder.texts(tokens, kind), encoder.framings[kind].template
         for row in range(3):
             ids = [*template.before, *tokens[row][: length - template.extra], *template.after]
             with torch.inference_mode():

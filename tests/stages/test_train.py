@@ -14,7 +14,7 @@ from cort.formats import tables
 from cort.formats.runs import Run, read_run
 from cort.formats.shards import Tokens
 from cort.models import precision
-from cort.models.encoder import load_encoder, new_encoder, texts_of
+from cort.models.encoder import load_encoder, new_encoder
 from cort.models.settings import EncoderSettings
 from cort.training import triples as training_triples
 from cort.training.losses import (
@@ -75,7 +75,7 @@ def refuse(options, complaint, tmp_path):
 
 def encoded(encoder, tokens, kind, ids=None):
     """Vectors of texts, each encoded alone."""
-    texts = texts_of(tokens, encoder, kind)
+    texts = encoder.texts(tokens, kind)
     rows = np.arange(len(tokens)) if ids is None else tokens.rows_of(ids, "x")
     with torch.inference_mode():
         return torch.cat([texts.encode(encoder, rows[i : i + 1], CPU, 1) for i in range(len(rows))])

@@ -11,7 +11,7 @@ from cort import tokenize
 from cort.formats import tables
 from cort.formats.shards import Tokens
 from cort.models.cross_encoder import load_cross_encoder
-from cort.models.encoder import load_encoder, texts_of
+from cort.models.encoder import load_encoder
 from cort.models.tokenizer import fingerprint
 from tests.support.common import write_rows
 
@@ -180,7 +180,7 @@ def tokens_of(folder, model, texts, kind="passage", cleaning="raw"):
 def vectors_of(model, tokens, kind):
     """Compute the vectors of a cache as they are stored."""
     encoder = load_encoder(model)
-    texts = texts_of(tokens, encoder, kind)
+    texts = encoder.texts(tokens, kind)
     return texts.vectors(encoder, np.arange(len(tokens)), torch.device("cpu"))
 
 

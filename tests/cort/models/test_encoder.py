@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from cort.formats.shards import Tokens
-from cort.models.encoder import EncoderSettings, load_encoder, new_encoder, texts_of
+from cort.models.encoder import EncoderSettings, load_encoder, new_encoder
 from cort.models.layout import model_fingerprint
 from cort.runtime.errors import InputError
 
@@ -41,7 +41,7 @@ def test_vectors_are_in_the_order_of_the_rows_and_depend_on_the_seed(lm, caches)
     encoder, same, other = (new_encoder(lm, MEAN, seed).eval() for seed in (3, 3, 4))
     drawn = [one.projection.weight for one in (encoder, same, other)]
     assert [torch.equal(drawn[0], one) for one in drawn] == [True, True, False]
-    texts = texts_of(Tokens(caches["passages"]), encoder, "passage")
+    texts = encoder.texts(Tokens(caches["passages"]), "passage")
     rows = np.random.default_rng(1).permutation(60)
     rows[10] = rows[3]
     with torch.inference_mode():
@@ -54,7 +54,7 @@ def test_vectors_are_in_the_order_of_the_rows_and_depend_on_the_seed(lm, caches)
 
 def test_dropout_is_off_in_a_loaded_encoder_and_on_in_training(make_encoder, caches):
     encoder = load_encoder(make_encoder())
-    texts = texts_of(Tokens(caches["passages"]), encoder, "passage")
+    texts = encoder.texts(Tokens(caches["passages"]), "passage")
     with torch.inference_mode():
         assert torch.equal(*(texts.encode(encoder, np.arange(5), CPU, 640) for _ in range(2)))
         encoder.train()

@@ -10,7 +10,7 @@ import torch
 from cort.formats.shards import Tokens
 from cort.models.batching import FramedTexts
 from cort.models.cross_encoder import new_cross_encoder
-from cort.models.encoder import load_encoder, new_encoder, texts_of
+from cort.models.encoder import load_encoder, new_encoder
 from cort.models.loading import load_transformer
 from cort.models.precision import is_right
 from cort.models.rerankers import load_reranker, new_reranker
@@ -64,7 +64,7 @@ def check_vectors(loaded, folder, tokens_of, texts, cleaning="raw"):
     # In double precision, no difference is one of rounding.
     theirs, vectors = peer("SentenceTransformer", folder).double(), {}
     for kind, encode in (("query", theirs.encode_query), ("passage", theirs.encode_document)):
-        ours = texts_of(tokens_of(folder, texts, kind, cleaning), loaded.double(), kind)
+        ours = loaded.double().texts(tokens_of(folder, texts, kind, cleaning), kind)
         rows = [ours.vectors(loaded, np.array([row]), CPU) for row in range(len(texts))]
         vectors[kind] = np.concatenate(rows)
         assert difference(encode(texts), vectors[kind]) <= 1e-6
@@ -118,7 +118,7 @@ def test_a_trained_model_gives_what_sentence_transformers_gives(
     if of_texts:
         weights = torch.rand(load_template(base).vocabulary, generator=torch.Generator().manual_seed(1)) + 0.1
         model = new_encoder(base, settings, 3, token_weights=weights if settings is WEIGHTED else None)
-        take_a_step(model, lambda: texts_of(tokens_of(base, texts), model, "passage").encode(model, rows, CPU))
+        take_a_step(model, lambda: model.texts(tokens_of(base, texts), "passage").encode(model, rows, CPU))
     else:
         model = new_reranker(base, settings, 3)
         pairs = model.pairs(tokens_of(base, queries, "query"), tokens_of(base, passages))

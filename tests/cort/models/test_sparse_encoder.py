@@ -12,7 +12,6 @@ from transformers import AutoModelForMaskedLM
 
 from cort import pretrained
 from cort.formats.shards import Tokens
-from cort.models.encoder import texts_of
 from cort.models.layout import model_fingerprint
 from cort.models.settings import EncoderSettings
 from cort.models.sparse_encoder import idf, load_sparse_encoder, new_sparse_encoder, without_query_model
@@ -70,7 +69,7 @@ def check_weights(folder, ours, texts, tmp_path):
     for kind, encode in (("query", theirs.encode_query), ("passage", theirs.encode_document)):
         tokens = tokens_of(tmp_path, ours, texts, kind)
         with torch.inference_mode():
-            weights = texts_of(tokens, encoder, kind).encode(encoder, np.arange(len(texts)), CPU)
+            weights = encoder.texts(tokens, kind).encode(encoder, np.arange(len(texts)), CPU)
         expected = encode(texts).to_dense()
         assert 0 < (expected > 0).sum() < expected.numel()
         assert torch.allclose(weights, expected, rtol=0, atol=1e-5)
@@ -108,7 +107,7 @@ def test_a_new_head_predicts_the_tokens_of_the_text(make_base_model, caches):
     encoder = new_sparse_encoder(model, EncoderSettings(query_length=8, passage_length=40), 1).eval()
     tokens = Tokens(caches["passages"])
     with torch.inference_mode():
-        weights = texts_of(tokens, encoder, "passage").encode(encoder, np.arange(20), CPU).numpy()
+        weights = encoder.texts(tokens, "passage").encode(encoder, np.arange(20), CPU).numpy()
     own = np.zeros(weights.shape, bool)
     for row in range(20):
         own[row, tokens[row]] = True
@@ -119,7 +118,7 @@ def test_lengths_of_the_config_replace_those_of_the_model(masked_lm, caches, tmp
     options = ["--kind", "sparse", "--pretrained", str(masked_lm), "--output", str(tmp_path / "ours")]
     assert pretrained.main([*options, "--query-length", "5", "--passage-length", "9"]) == 0
     encoder, tokens = load_sparse_encoder(tmp_path / "ours"), Tokens(caches["passages"])
-    assert [texts_of(tokens, encoder, kind).max_length for kind in ("query", "passage")] == [5, 9]
+    assert [encoder.texts(tokens, kind).max_length for kind in ("query", "passage")] == [5, 9]
 
 
 def test_idf_is_that_of_lucene():

@@ -5,7 +5,7 @@ import pytest
 
 from cort.formats.shards import Tokens
 from cort.models import truncation
-from cort.models.encoder import load_encoder, texts_of
+from cort.models.encoder import load_encoder
 from cort.models.rerankers import load_reranker
 from cort.models.tokenizer import load_template
 from tests.support.released import change_json, copy_model
@@ -21,7 +21,7 @@ def test_shares_are_of_texts_and_of_their_tokens():
 @pytest.mark.parametrize(("kind", "text"), [("passage", "passages"), ("query", "queries.train")])
 def test_of_an_encoder_as_much_is_lost_as_its_sequences_lack(make_encoder, caches, tmp_path, kind, text):
     folder, tokens = make_encoder(query_length=5, passage_length=9), Tokens(caches[text])
-    texts = texts_of(tokens, load_encoder(folder), kind)
+    texts = load_encoder(folder).texts(tokens, kind)
     kept = texts.lengths(np.arange(len(tokens))) - texts.template.extra
     truncation.write_lengths(tmp_path / "lengths.json", tokens.lengths)
     found = truncation.measure_texts(truncation.read_limits(folder), {text: tmp_path / "lengths.json"})[text]

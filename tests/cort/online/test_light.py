@@ -9,7 +9,7 @@ import torch
 
 from cort.experiment.stored import open_systems
 from cort.formats.shards import Tokens, open_shards, write_shard, write_tokens
-from cort.models.encoder import load_encoder, texts_of
+from cort.models.encoder import load_encoder
 from cort.models.layout import model_fingerprint
 from cort.online.light import LightSearch, Tokenizer, open_light
 from cort.online.neural import Model, QueryEncoder, VectorSearch
@@ -49,7 +49,7 @@ class Experiment:
         about = {"model": model_fingerprint(self.model), "dimension": encoder.dimension}
         for file, kind, texts in ((self.passages, "passage", self.world.texts), (self.queries, "query", QUERIES)):
             ids, tokens = [f"{kind}{row}" for row in range(len(texts))], tokenize(texts, kind)
-            framed = texts_of(Tokens.of_texts(tokens), encoder, kind)
+            framed = encoder.texts(Tokens.of_texts(tokens), kind)
             # One by one, so that there is no padding.
             rows = [framed.vectors(encoder, np.array([row]), CPU) for row in range(len(texts))]
             file.parent.mkdir(parents=True, exist_ok=True)

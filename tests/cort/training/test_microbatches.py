@@ -17,7 +17,7 @@ from transformers import BertConfig
 from cort.formats import tables
 from cort.formats.shards import Tokens
 from cort.models.cross_encoder import new_cross_encoder
-from cort.models.encoder import new_encoder, texts_of
+from cort.models.encoder import new_encoder
 from cort.models.rerankers import new_reranker
 from cort.models.settings import EncoderSettings, PairSettings
 from cort.training.loop import Task, fit
@@ -104,8 +104,8 @@ class Exact:
         similarity = "inner_product" if multilabel else "angular"
         texts = TripleTexts(
             self.rows,
-            texts_of(self.queries, model, "query"),
-            texts_of(self.passages, model, "passage"),
+            model.texts(self.queries, "query"),
+            model.texts(self.passages, "passage"),
             make_objective(loss, Triplet(0.5), similarity),
             read_judgements(str(self.qrels), 1, self.queries, self.passages) if multilabel else None,
         )
@@ -231,7 +231,7 @@ def test_only_the_transformer_computes_in_bf16(exact, name, checkpointing):
 
     rows = np.stack([np.arange(30) % len(exact.queries), np.arange(30) % len(exact.passages)])
     model = (new_reranker if of_pairs else new_encoder)(exact.lm, settings, 1)
-    texts = model.pairs(exact.queries, exact.passages) if of_pairs else texts_of(exact.passages, model, "passage")
+    texts = model.pairs(exact.queries, exact.passages) if of_pairs else model.texts(exact.passages, "passage")
     with torch.no_grad():
         single = outputs_of(Forward(model.eval(), SETTINGS, make_accelerator("fp32"), alone=True))
     AcceleratorState._reset_state()
