@@ -21,6 +21,7 @@ from cort.formats.cleaning import FORMS
 from cort.retrieval.options import JavaOptions
 from cort.runtime.errors import input_error, shorten
 from cort.runtime.files import atomic_folder, temporary_folder
+from cort.runtime.interruption import Requests
 from cort.runtime.machine import java_home
 from cort.runtime.progress import track
 
@@ -82,22 +83,27 @@ def run_java(
     # Otherwise only a thread dies, and its query or file is lost silently.
     options = [*java_options(memory_mb, threads, brief), "-XX:+ExitOnOutOfMemoryError"]
     java = [str(java_home().absolute() / "bin" / "java"), *options, "-cp", str(fat_jar().absolute())]
-    with subprocess.Popen(
-        [*java, main_class, *arguments],
-        # With this locale Java opens non-ASCII paths and writes numbers as "20,958".
-        env={**os.environ, "LC_ALL": "C.UTF-8"},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        encoding="utf-8",
-        errors="replace",
-    ) as process:
-        try:
-            lines = deque(_logged(process.stdout or []), KEPT_LINES)
-            status = process.wait()
-        except BaseException:
+    process, requests = None, Requests()
+    try:
+        # A signal may come before there is a process to kill.
+        with requests:
+            process = subprocess.Popen(
+                [*java, main_class, *arguments],
+                # With this locale Java opens non-ASCII paths and writes numbers as "20,958".
+                env={**os.environ, "LC_ALL": "C.UTF-8"},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                encoding="utf-8",
+                errors="replace",
+            )
+        requests.deliver()
+        lines = deque(_logged(process.stdout or []), KEPT_LINES)
+        status = process.wait()
+    finally:
+        if process:
             process.kill()
-            raise
+            process.communicate()
     if not status:
         return [*lines]
     state = f"signal {-status}" if status < 0 else f"exit status {status}"

@@ -75,6 +75,11 @@ class Requests:
             signal.signal(number, before)
         self._before.clear()
 
+    def deliver(self) -> None:
+        """Let what was received meanwhile have its usual effect."""
+        if self.received is not None:
+            signal.raise_signal(self.received)
+
     def _take(self, number: int, frame: FrameType | None) -> None:
         self._interrupts += number == signal.SIGINT
         if self._interrupts > 1 and number == signal.SIGINT and not self._patient:

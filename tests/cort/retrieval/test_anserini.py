@@ -66,24 +66,35 @@ def test_progress_is_logged(java, caplog):
     assert caplog.messages == ["Anserini: Total 20,958 documents indexed in 00:00:01"]
 
 
+# While Java runs, and at once, before the parent knows its process.
+@pytest.mark.parametrize("at_once", [False, True])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_interrupted_parent_takes_java_and_temporary_files_along(tmp_path, number):
+def test_interrupted_parent_takes_java_and_temporary_files_along(tmp_path, number, at_once):
     pid_file = tmp_path / "pid"
     home = make_java(tmp_path / "java", f"echo $$ > {pid_file}; exec sleep 60", "21")
     program = (
-        "import pathlib\n"
+        "import os, pathlib, subprocess, time\n"
         "from cort.retrieval import anserini\n"
         "from cort.runtime.files import temporary_folder\n"
         "from cort.runtime.interruption import unwind_on_signals\n"
+        "class Popen(subprocess.Popen):\n"
+        "    def __init__(self, *arguments, **options):\n"
+        "        super().__init__(*arguments, **options)\n"
+        f"        while not pathlib.Path({str(pid_file)!r}).exists():\n"
+        "            time.sleep(0.01)\n"
+        f"        os.kill(os.getpid(), {int(number)})\n"
         "unwind_on_signals()\n"
+        f"if {at_once}:\n"
+        "    anserini.subprocess.Popen = Popen\n"
         f"with temporary_folder({str(tmp_path / 'out' / 'run.trec')!r}) as folder:\n"
         "    (folder / 'part').write_text('x')\n"
         "    anserini.run_java('io.Main', [], 64, 1)\n"
     )
     parent = Python("-c", program, environment={"JAVA_HOME": str(home)}, stderr=subprocess.DEVNULL)
     java = int(wait_until(lambda: pid_file.exists() and pid_file.read_text().strip(), "Java", 10))
-    assert len(list((tmp_path / "out").iterdir())) == 1
-    parent.send_signal(number)
+    if not at_once:
+        assert len(list((tmp_path / "out").iterdir())) == 1
+        parent.send_signal(number)
     assert parent.wait(20) in (-signal.SIGINT, 128 + number)
     with pytest.raises(ProcessLookupError):
         os.kill(java, 0)
