@@ -31,7 +31,7 @@ import pyarrow as pa
 from cort.evaluation.measures import Qrels, evaluate_run, means, read_qrels
 from cort.formats.artifacts import write_artifact
 from cort.formats.records import Ranking
-from cort.formats.runs import Run, run_of, strictly_decreasing, top
+from cort.formats.runs import Run, as_written, run_of, top
 from cort.formats.shards import Shard, Tokens, open_both, open_shards
 from cort.models.tokenizer import fingerprint
 from cort.retrieval.audits import Audit, Exact, Milliseconds, Search
@@ -107,8 +107,7 @@ def evaluate(options: AuditOptions, run: Run, qrels: Qrels) -> dict[str, float]:
     measures = sorted(options.measures)
     if not measures:
         return {}
-    run = replace(run, scores=strictly_decreasing(run.scores, run.query_numbers()).astype(np.float64))
-    values = evaluate_run(as_documents(run, options.aggregate), qrels, measures, options.relevance_level)
+    values = evaluate_run(as_documents(as_written(run), options.aggregate), qrels, measures, options.relevance_level)
     return means(values, measures)
 
 

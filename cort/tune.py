@@ -30,7 +30,7 @@ from cort.formats import tables
 from cort.formats.artifacts import write_artifact
 from cort.formats.cleaning import FORMS
 from cort.formats.records import Ranking, in_blocks
-from cort.formats.runs import ROWS_PER_BLOCK, Run, read_run, run_of, strictly_decreasing, top
+from cort.formats.runs import ROWS_PER_BLOCK, Run, as_written, read_run, run_of, top
 from cort.retrieval import tuning
 from cort.retrieval.components import check_scores, read_components
 from cort.retrieval.documents import as_documents
@@ -88,10 +88,7 @@ def measure_parameters(
     depth = needed_depth(options.measure, options.depth, options.aggregate)
 
     def values_of(rankings: list[Ranking]) -> list[float]:
-        run = run_of(rankings)
-        # Strictly decreasing, so that ties are measured in the order in which `retrieve bm25` writes them.
-        scores = strictly_decreasing(run.scores, run.query_numbers()).astype(np.float64)
-        run = as_documents(options.without_excluded(replace(run, scores=scores)), options.aggregate)
+        run = as_documents(options.without_excluded(as_written(run_of(rankings))), options.aggregate)
         judged = {ranking.query_id: qrels[ranking.query_id] for ranking in rankings}
         answers = evaluate_run(run, judged, [options.measure], options.relevance_level)
         return [answer[options.measure] for answer in answers.values()]

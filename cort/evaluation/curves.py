@@ -13,7 +13,7 @@ import pyarrow as pa
 from cort.evaluation.measures import Qrels, evaluate_run, means
 from cort.formats.ids import sort_keys
 from cort.formats.records import offsets_of
-from cort.formats.runs import Numbers, Run, strictly_decreasing, top
+from cort.formats.runs import Numbers, Run, as_written, top
 from cort.runtime.progress import track
 
 SATURATED_BELOW = 1.005
@@ -67,12 +67,11 @@ def measure_depths(
     columns: dict[str, list[float]] = {measure: [] for measure in measures}
     keys, ranks = sort_keys(run.doc_ids), run.ranks()
     for depth in track(depths, len(depths), "depths"):
-        first, scores = top(run, depth), scores_at(depth)[ranks <= depth]
-        queries = first.query_numbers()
-        by = np.lexsort((keys[ranks <= depth], -scores, queries))
-        decreasing = strictly_decreasing(scores[by], queries).astype(np.float64)
-        reranked = as_documents(replace(first, doc_ids=first.doc_ids.take(by), scores=decreasing))
-        values = evaluate_run(reranked, qrels, measures, relevance_level)
+        kept = ranks <= depth
+        first, scores = top(run, depth), scores_at(depth)[kept]
+        by = np.lexsort((keys[kept], -scores, first.query_numbers()))
+        reranked = as_written(replace(first, doc_ids=first.doc_ids.take(by), scores=scores[by]))
+        values = evaluate_run(as_documents(reranked), qrels, measures, relevance_level)
         for measure, value in means(values, measures).items():
             columns[measure].append(value)
     return columns

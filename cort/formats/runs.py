@@ -14,7 +14,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -146,6 +146,11 @@ def strictly_decreasing(scores: npt.NDArray[np.floating], ranking: Integers | in
     keys = np.minimum.accumulate(keys + index) - index
     lowered = np.where(keys < 0, np.int64(-(2**31)) - keys, keys)
     return lowered.astype(np.int32).view(np.float32)
+
+
+def as_written(run: Run) -> Run:
+    """Lower tied scores of non-increasing rankings as `write_runs` does, so that ties are measured as in a file."""
+    return replace(run, scores=strictly_decreasing(run.scores, run.query_numbers()).astype(np.float64))
 
 
 def write_run(

@@ -2,9 +2,7 @@
 
 A vector d is quantized as s c + r: a scale s, a code c of integers from -127 to 127, and the rounding residual r.
 Queries are quantized likewise. Products of codes are exact. The lengths of the residuals bound how far these are from
-the products of the vectors (Cauchy-Schwarz), so that no passage that may be among the top k is lost::
-
-    |q.d - q'.d'| <= |q| |d - d'| + |q - q'| |d'|
+the products of the vectors (`topk.bound_rounding`), so that no passage that may be among the top k is lost.
 """
 
 from __future__ import annotations
@@ -18,7 +16,16 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from cort.retrieval.topk import QUERIES, SCORES_AT_ONCE, FirstPass, bound_errors, norms_of, sample_step, vector_norms
+from cort.retrieval.topk import (
+    QUERIES,
+    SCORES_AT_ONCE,
+    FirstPass,
+    bound_errors,
+    bound_rounding,
+    norms_of,
+    sample_step,
+    vector_norms,
+)
 from cort.retrieval.vectors import StackedVectors
 
 LARGEST = 127
@@ -135,8 +142,8 @@ class Codes:
     def ask(self, queries: Tensor) -> FirstPass:
         """Multiply queries, (queries, e), with a sample of the passages; the result can multiply them with all."""
         coded = encode_queries(queries, QUERIES)
-        errors = coded.norms * self._residual + coded.residuals * (self._longest + self._residual)  # (queries, 1)
-        errors = 1.01 * errors + bound_errors(coded.norms * self._longest, queries.shape[1] + WORD)
+        errors = bound_rounding(coded.norms, coded.residuals, self._longest, self._residual)  # (queries, 1)
+        errors = errors + bound_errors(coded.norms * self._longest, queries.shape[1] + WORD)
         margins = 2 * (errors / coded.scale).T
         return FirstPass(self._sample.products(coded), margins, partial(self._scores, coded))
 

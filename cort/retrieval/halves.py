@@ -2,10 +2,8 @@
 
 A vector d is (h + r) / s: a scale s, a power of two that all passages share, a half-precision h, and the rounding
 residual r. So is a query. Their products are exact, and added in single precision. The lengths of the residuals bound
-how far the sums are from the products of the vectors (Cauchy-Schwarz), so that no passage that may be among the top k
-is lost::
-
-    |q.d - q'.d'| <= |q| |d - d'| + |q - q'| |d'|
+how far the sums are from the products of the vectors (`topk.bound_rounding`), so that no passage that may be among the
+top k is lost.
 
 What is found gets its exact score on the GPU too, except where the order of additions could show.
 """
@@ -24,6 +22,7 @@ from cort.retrieval.topk import (
     FirstPass,
     as_tensor,
     bound_errors,
+    bound_rounding,
     longest_of,
     norms_of,
     sample_step,
@@ -112,8 +111,8 @@ class Halves:
         lengths = vector_norms(queries, QUERIES)  # (queries, 1)
         scaled = queries * (scale := scale_of(lengths))
         halves, lengths, longest = scaled.half(), lengths * scale, self._longest * self._scale
-        errors = lengths * self._residual + norms_of(scaled - halves) * (longest + self._residual)  # (queries, 1)
-        errors = 1.01 * errors + CUT_OFF * bound_errors(lengths * longest, queries.shape[1])
+        errors = bound_rounding(lengths, norms_of(scaled - halves), longest, self._residual)  # (queries, 1)
+        errors = errors + CUT_OFF * bound_errors(lengths * longest, queries.shape[1])
         moved = halves.to(self._device)
         sample = self._halves[:: sample_step(self.count)]
         sampled = torch.empty(len(sample), len(queries), device=self._device)

@@ -160,6 +160,19 @@ def bound_errors(products: Tensor, dimension: int) -> Tensor:
     return 1.01 * (dimension + 8) * (products * UNIT_ROUNDOFF + SMALLEST)
 
 
+def bound_rounding(norms: Tensor, residuals: Tensor, longest: float, residual: float) -> Tensor:
+    """Bound how far products of rounded vectors are from those of the vectors, by Cauchy-Schwarz; shape (queries, 1).
+
+    With rounding residuals r = q - q' of queries and d - d' of passages::
+
+        |q.d - q'.d'| <= |q| |d - d'| + |q - q'| |d'|
+
+    :param norms: lengths of the queries and, `residuals`, of their residuals, (queries, 1).
+    :param longest: largest length of a passage and, `residual`, of its residual.
+    """
+    return 1.01 * (norms * residual + residuals * (longest + residual))
+
+
 def norms_of(vectors: Tensor) -> Tensor:
     """Return the lengths of vectors, (rows, 1), rounded up where their squares underflow in single precision."""
     norms: Tensor = vectors.norm(dim=1, keepdim=True) + math.sqrt(vectors.shape[1] * SMALLEST)

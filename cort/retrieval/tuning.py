@@ -18,7 +18,7 @@ from cort.evaluation.names import needed_depth
 from cort.evaluation.significance import Matrix
 from cort.formats.artifacts import read_artifact
 from cort.formats.ids import positions
-from cort.formats.runs import Run, strictly_decreasing
+from cort.formats.runs import Run, as_written
 from cort.retrieval.documents import as_documents
 from cort.retrieval.fusion import Scores, Weights, weigh
 from cort.runtime.errors import input_error
@@ -150,9 +150,8 @@ def documents_on_grid(case: Case, grid: Matrix, judged: Sequence[str], depth: in
     by = np.argsort(-scores, axis=1, kind="stable")[:, :depth]
     count, size = by.shape
     best = np.take_along_axis(scores, by, axis=1).ravel()
-    decreasing = strictly_decreasing(best, np.repeat(np.arange(count), size)).astype(np.float64)
-    ranked = Run.of_sizes([*map(str, range(count))], [size] * count, case.doc_ids.take(by.ravel()), decreasing)
-    run = as_documents(ranked, how)
+    ranked = Run.of_sizes([*map(str, range(count))], [size] * count, case.doc_ids.take(by.ravel()), best)
+    run = as_documents(as_written(ranked), how)
     yield from judged_ranks(run, dict.fromkeys(run.query_ids, dict.fromkeys(judged, 0))).values()
 
 
