@@ -121,8 +121,9 @@ class AgreementOptions(JudgedOptions):
     """Compare two sets of labels of the same queries, such as those of a person and those of a language model.
 
     Queries are the same if they have the same id and text. On the documents that both sets judge: Cohen's kappa on
-    relevant or not, and the quadratic-weighted kappa on grades. On the systems: Kendall's tau-b between their rankings
-    by the first measure, if both splits have the same, with a 95 % bootstrap interval over the common queries.
+    relevant or not, and the quadratic-weighted kappa on grades; those below 0 count as 0. On the systems: Kendall's
+    tau-b between their rankings by the first measure, if both splits have the same, with a 95 % bootstrap interval over
+    the common queries.
 
     Reads:  queries, judgements, and values per query of every system, of two splits
     Writes: agreement.json (`cort.evaluation.agreement.Agreement`)
@@ -148,7 +149,7 @@ def measure_agreement(options: AgreementOptions) -> None:
     judged = [(first[query], second[query]) for query in query_ids]
     pairs = [(one[doc_id], other[doc_id]) for one, other in judged for doc_id in one if doc_id in other]
     grades = np.array(pairs, np.int64).reshape(-1, 2)
-    kappas = kappa((grades >= levels).astype(np.int64)), kappa(grades)
+    kappas = kappa((grades >= levels).astype(np.int64)), kappa(np.maximum(grades, 0))
     values = [read_values(path) for path in (*options.per_query, *options.other_per_query)]
     measures = {system.measures[0] for system in values}
     measure, tau = measures.pop() if len(measures) == 1 else None, None

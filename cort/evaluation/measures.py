@@ -3,6 +3,7 @@
 They are RR, RR@k, nDCG, nDCG@k, R@k, AP, AP@k, P@k and Success@k, each also in the form `nDCG(judged_only=True)@10`,
 where unjudged documents are removed from the ranking first; Judged@k, the share of the top k that is judged; and
 R_cap@k, BEIR's capped recall: relevant documents in the top k, as a share of k or of all, if these are fewer.
+A grade below 0 counts as 0, but `judged_only` removes its document, too, as trec_eval -J does.
 trec_eval ignores the rank column of a run: it orders by descending score (in single precision), and ties by descending
 doc_id.
 """
@@ -136,7 +137,7 @@ def evaluate_ranks(
     for judged_only in (False, True):
         requested = [measure for measure in parsed if measure.request and measure.judged_only == judged_only]
         found = {query_id: ranking.ranks for query_id, ranking in rankings.items() if ranking.ranks and requested}
-        ranks = _cut(_condensed(found) if judged_only else found, requested)
+        ranks = _cut(_condensed(found, qrels) if judged_only else found, requested)
         answered = _evaluate(ranks, qrels, requested, relevance_level)
         for query_id, answers in answered:
             values[query_id] |= {measure.name: _value(measure, answers) for measure in requested}
@@ -223,12 +224,13 @@ def _judged_share(ranking: JudgedRanks, cut: int | None) -> float:
     return sum(rank < first for rank in ranking.ranks.values()) / first
 
 
-def _condensed(ranks: Ranks) -> Ranks:
-    """Remove unjudged documents from rankings (Sakai, SIGIR 2007), so that judged ones have the ranks 0, 1, ..."""
-    return {
-        query_id: {doc_id: rank for rank, doc_id in enumerate(sorted(rank_of, key=rank_of.__getitem__))}
+def _condensed(ranks: Ranks, qrels: Qrels) -> Ranks:
+    """Remove documents without a grade of 0 or more from rankings (Sakai, SIGIR 2007); others have ranks 0, 1, ..."""
+    kept = {
+        query_id: [doc_id for doc_id in sorted(rank_of, key=rank_of.__getitem__) if qrels[query_id][doc_id] >= 0]
         for query_id, rank_of in ranks.items()
     }
+    return {query_id: {doc_id: rank for rank, doc_id in enumerate(first)} for query_id, first in kept.items() if first}
 
 
 def _cut(ranks: Ranks, measures: Sequence[Measure]) -> Ranks:
@@ -264,8 +266,11 @@ def _evaluate(
 
 
 def _by_rank(grades: Mapping[str, int], rank_of: Mapping[str, int]) -> dict[str, int]:
-    """Name judged documents by their ranks; those that were not retrieved get other names."""
-    return {str(rank_of.get(doc_id, f"not {doc_id}")): grade for doc_id, grade in grades.items()}
+    """Name judged documents by their ranks; those that were not retrieved get other names.
+
+    A query without a grade of 0 or more makes trec_eval write outside its memory.
+    """
+    return {str(rank_of.get(doc_id, f"not {doc_id}")): max(grade, 0) for doc_id, grade in grades.items()}
 
 
 def _value(measure: Measure, answers: Mapping[str, float]) -> float:

@@ -206,7 +206,7 @@ class Split:
     hold_out: int | None = setting(None, "hold out N judged queries, drawn at random", "N", ge=1, le=1_000_000_000)
     """Move this many random judged queries from `train` to this split, which then needs no files."""
     relevance_level: int = setting(1, "lowest relevant grade", "GRADE", ge=1, le=1000)
-    """Lowest relevant grade (trec_eval's `-l`); nDCG uses the grades themselves."""
+    """Lowest relevant grade (trec_eval's `-l`); nDCG uses the grades themselves, of which those below 0 count as 0."""
     measures: tuple[str, ...] | None = setting(None, measures=True, unique=True, least=1)
     """Measures of this split; by default `evaluation.measures`."""
     published: dict[str, dict[str, float]] | None = setting(None, ge=0, le=1)

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.usefixtures("record_messages")
 LABELS = {
     "human": {
         "q1": ("wine", {"d1": 3, "d2": 0, "d3": 1}, (0.5, 1.0)),
-        "q2": ("tea", {"d1": 2, "d4": 0}, (0.25, 1.0)),
+        "q2": ("tea", {"d1": 2, "d4": -2}, (0.25, 1.0)),
         "q3": ("of this split", {"d1": 1}, (0.0, 0.0)),
         "q4": ("the one", {"d1": 1}, (0.0, 0.0)),
     },
@@ -46,7 +46,8 @@ def compare(stage, tmp_path):
 
 
 def test_labels_and_rankings_are_compared_on_queries_of_the_same_text(compare):
-    # Grades of q1: 3 and 3, 0 and 1; of q2: 2 and 1, 0 and 0. Mean squared difference .5, of all pairs (28 + 14) / 16.
+    # Grades of q1: 3 and 3, 0 and 1; of q2: 2 and 1, -2 (counted as 0) and 0. Mean squared difference .5, of all pairs
+    # (28 + 14) / 16.
     expected = sum((a - b) ** 2 for a in (3, 0, 2, 0) for b in (3, 1, 1, 0)) / 16
     # Relevant from 2 on: both 1, 0, 1 and 0, and 1, 0, 0 and 0.
     found = compare(relevance_level=2, other_relevance_level=2, seed=3)

@@ -1,5 +1,7 @@
 import math
+from concurrent.futures import ProcessPoolExecutor
 from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +10,7 @@ import pytest
 
 from cort.evaluation import measures, names
 from cort.formats import tables
+from cort.formats.records import LARGEST_GRADE
 from cort.formats.runs import Run, read_run
 from cort.runtime.errors import InputError
 from tests.support.common import table_of
@@ -102,9 +105,23 @@ OF_JUDGED = {"RR(judged_only=True)": "recip_rank", "nDCG(judged_only=True)@5": "
 OF_JUDGED |= {"AP(judged_only=True)": "map", "P(judged_only=True)@5": "P.5"}
 
 
+def ranked(results):
+    """Sort results of a query as trec_eval holds them: by score in single precision, then by descending id."""
+    return sorted(results, key=lambda result: (np.float32(result[1]), result[0]), reverse=True)
+
+
+@pytest.fixture(scope="module")
+def apart():
+    """A process that trec_eval may end, as it does for some grades."""
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        yield pool
+
+
+# TREC's web tracks have -2 for spam; the last ones are as far as judgements may go.
+@pytest.mark.parametrize("grades", [(0, 3), (-2, 3), (-LARGEST_GRADE, LARGEST_GRADE)])
 @pytest.mark.parametrize("judged_only", [False, True])
 @pytest.mark.parametrize("level", [1, 2])
-def test_the_same_numbers_as_trec_eval(level, judged_only):
+def test_the_same_numbers_as_trec_eval(apart, level, judged_only, grades):
     import pytrec_eval
 
     rng = np.random.default_rng(4)
@@ -114,24 +131,32 @@ def test_the_same_numbers_as_trec_eval(level, judged_only):
         f"q{i}": [(str(j), scores[rng.integers(5)]) for j in rng.permutation(60)[: rng.integers(0, 40)]]
         for i in range(60)
     }
+    # Of a third of the queries, no grade is above the lowest.
+    highest = [grades[0] if i % 3 == 0 else grades[1] for i in range(65)]
     qrels = {
-        f"q{i}": {str(j): int(rng.integers(0, 4)) for j in rng.permutation(80)[: rng.integers(1, 30)]}
-        for i in range(65)
+        f"q{i}": {str(j): int(rng.integers(grades[0], top + 1)) for j in rng.permutation(80)[: rng.integers(1, 30)]}
+        for i, top in enumerate(highest)
     }
     requests = OF_JUDGED if judged_only else OF_ALL
-    found = measures.evaluate_run(make_run(rankings), qrels, [*requests, "Judged@10"], level)
+    names = [*requests, "Judged@10", "R_cap@10"]
+    found = apart.submit(measures.evaluate_run, make_run(rankings), qrels, names, level).result(timeout=60)
     options = {"relevance_level": level, "judged_docs_only_flag": int(judged_only)}
     # trec_eval takes the depths of one measure together.
     asked = {*requests.values()} - {"recall.3", "recall.20"} | {"recall.3,20"}
-    expected = pytrec_eval.RelevanceEvaluator(qrels, asked, **options).evaluate(
+    counted = {query_id: {doc_id: max(grade, 0) for doc_id, grade in of.items()} for query_id, of in qrels.items()}
+    # Its -J also leaves out documents with a grade below 0, as unjudged.
+    kept = {query_id: {doc_id: of[doc_id] for doc_id in of if of[doc_id] >= 0} for query_id, of in qrels.items()}
+    given = {query_id: of for query_id, of in (kept if judged_only else counted).items() if of}
+    expected = pytrec_eval.RelevanceEvaluator(given, asked, **options).evaluate(
         {query_id: dict(ranking) for query_id, ranking in rankings.items()}
     )
-    for query_id, judged in qrels.items():
+    for query_id, judged in counted.items():
         row, ranking = expected.get(query_id, {}), rankings.get(query_id, [])
         values = [row.get(answer.replace(".", "_"), 0.0) for answer in requests.values()]
-        # By brute force: sort by score as trec_eval holds it, then by descending id.
-        first = sorted(ranking, key=lambda result: (np.float32(result[1]), result[0]), reverse=True)[:10]
-        values.append(sum(doc_id in judged for doc_id, _ in first) / max(len(first), 1))
+        first = [doc_id for doc_id, _ in ranked(ranking)[:10]]
+        values.append(sum(doc_id in judged for doc_id in first) / max(len(first), 1))
+        relevant = sum(grade >= level for grade in judged.values())
+        values.append(sum(judged.get(doc_id, 0) >= level for doc_id in first) / max(min(relevant, 10), 1))
         assert list(found[query_id].values()) == values
 
 
@@ -200,10 +225,7 @@ def read_trec_run(path, depth=None):
         query_id, _, doc_id, _, score = line.split()[:5]
         rankings.setdefault(query_id, []).append((doc_id, float(score)))
 
-    def key(result):
-        return np.float32(result[1]), result[0]
-
-    return make_run({query: sorted(ranking, key=key, reverse=True)[:depth] for query, ranking in rankings.items()})
+    return make_run({query: ranked(ranking)[:depth] for query, ranking in rankings.items()})
 
 
 # Output, qrels, run, -M, -l, -c; what makes each was found by comparing num_ret, num_rel and num_q.
