@@ -5,11 +5,12 @@
 | a header such as ``query-id TAB corpus-id``,      | a row; without a column for it, the grade is 1              |
 | Parquet, or a JSON object without ``text``        |                                                             |
 | another line                                      | ``query_id 0 doc_id grade`` (TREC), and any further columns |
-| a line whose third column is 0, the second is not | ``query_id doc_id 0 0`` (SMART), the grade is 1             |
 | a line of three columns                           | ``query_id doc_id grade`` (the Cranfield collection)        |
 | a JSON object with ``text``                       | of the passages that begin with a text (`read_judged`)      |
 
-Empty lines and lines that begin with ``#`` are skipped.
+Four columns whose last two are 0 in every line are ``query_id doc_id 0 0`` (SMART): read as TREC's, all would be about
+a document 0, and none relevant. Their grade is 1. Empty lines are skipped, and comments: lines that begin with ``#``
+and a blank, or that begin with ``#`` and are no judgement.
 
 A judgement ``{"query_id": ..., "doc_id": ..., "text": ..., "relevance": ...}`` of a person has the beginning of the
 passage that was shown, of which letters and digits are compared, ignoring case. Of several lines about the same pair,
@@ -23,10 +24,9 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import chain, islice
 from operator import itemgetter
 from pathlib import Path
 from typing import NamedTuple
@@ -62,6 +62,24 @@ class Places(NamedTuple):
     is_header: bool = False
     is_smart: bool = False
 
+    def of(self, line: str) -> list[str] | None:
+        """Divide a line at blanks and TABs, or else at TABs; None if it has another number of columns."""
+        divided = split_fields(line), line.split("\t")
+        return next((fields for fields in divided if len(fields) == self.columns), None)
+
+    def is_comment(self, line: str) -> bool:
+        """Whether a line begins with ``#`` like a comment, not like the id of a query in a judgement."""
+        if not line.startswith("#"):
+            return False
+        if line.startswith("# ") or (fields := self.of(line)) is None:
+            return True
+        if self.is_smart:
+            return not _is_smart(fields)
+        return self.grade is not None and not NUMBER.fullmatch(fields[self.grade])
+
+
+TREC, SMART = Places(4, 0, 2, 3), Places(4, 0, 1, None, is_smart=True)
+
 
 def iter_qrels(path: str | Path) -> Rows[Qrel]:
     """Stream (row, judgement); like trec_eval, ignore the second column of TREC's format."""
@@ -90,19 +108,47 @@ def _of_record(row: rows.Row) -> Qrel:
 
 
 def _iter_lines(path: str | Path) -> Rows[Qrel]:
-    """Read lines with columns in the order of a header, or as the first line has them."""
-    lines = ((row, line) for row, line in iter_lines(path) if line.strip() and not line.startswith("#"))
-    for row, first in islice(lines, 1):
-        _, places = next(iter_records(path, iter([(row, first)]), _places))
-        if places.columns > 4 and not places.is_header:
-            log.warning("%s: only the first 4 of %d columns are read", path, places.columns)
-        judged = lines if places.is_header else chain([(row, first)], lines)
-        return iter_records(path, judged, partial(_of_line, places))
-    return iter(())
+    """Read lines with columns in the order of a header, or as the first line has them that is no comment."""
+
+    def lines(comment: str) -> Rows[str]:
+        return ((row, line) for row, line in iter_lines(path) if line.strip() and not line.startswith(comment))
+
+    plain = lines("#")
+    # All ids of queries may begin with #.
+    first = next(plain, None) or next(lines("# "), None)
+    if first is None:
+        return iter(())
+    ((row, places),) = iter_records(path, iter([first]), _places)
+    if places.is_smart and not all(_is_smart(split_fields(line)) for _, line in plain):
+        places = TREC
+    if places.columns > 4 and not places.is_header:
+        log.warning("%s: only the first 4 of %d columns are read", path, places.columns)
+    judged = _without_comments(path, iter_lines(path), places, row if places.is_header else 0)
+    return iter_records(path, judged, partial(_of_line, places))
+
+
+def _without_comments(path: str | Path, lines: Rows[str], places: Places, header: int) -> Rows[str]:
+    """Yield the lines below a header; skip empty ones, and comments, which are counted."""
+    comments = 0
+    for row, line in lines:
+        if places.is_comment(line):
+            comments += 1
+        elif row > header and line.strip():
+            yield row, line
+    if comments:
+        log.info("%s: comments skipped: %d", path, comments)
+
+
+def _is_smart(fields: Sequence[str]) -> bool:
+    """Whether a line is not about another document than 0, which is not relevant, if it is one of TREC's."""
+    match fields:
+        case [_, second, "0", grade]:
+            return second not in ("0", "Q0") and NUMBER.fullmatch(grade) is not None and not float(grade)
+    return False
 
 
 def _places(line: str) -> Places:
-    """Tell where a file has its columns by its first line."""
+    """Tell where a line has its columns."""
     # TABs separate columns if there are four or more, as ids may have spaces; or else all whitespace does.
     fields = tabs if len(tabs := line.split("\t")) > 3 and all(tabs) else split_fields(line)
     names = [field.lower() for field in fields]
@@ -114,19 +160,18 @@ def _places(line: str) -> Places:
         if score is not None or len(fields) == 2:
             return Places(len(fields), query_id, doc_id, score, is_header=True)
         expected, fix = "a column of grades", "call it score"
+    if _is_smart(fields):
+        return SMART
     match fields:
-        case [_, second, "0", grade] if second not in ("0", "Q0") and NUMBER.fullmatch(grade) and not float(grade):
-            return Places(4, 0, 1, None, is_smart=True)
         case [_, _, _, _, *_]:
-            return Places(len(fields), 0, 2, 3)
+            return TREC._replace(columns=len(fields))
         case [_, second, grade] if second not in ("0", "Q0") and NUMBER.fullmatch(grade):
             return Places(3, 0, 1, 2)
     raise BadLine(f"{len(fields)} fields in {shorten(line)}", expected, fix)
 
 
 def _of_line(places: Places, line: str) -> Qrel:
-    fields = split_fields(line)
-    if len(fields) != places.columns and len(fields := line.split("\t")) != places.columns:
+    if (fields := places.of(line)) is None:
         found = f"{len(split_fields(line))} fields in {shorten(line)}"
         raise BadLine(found, f"{places.columns}, as in the first row", "correct the row")
     query_id, doc_id = fields[places.query_id], fields[places.doc_id]

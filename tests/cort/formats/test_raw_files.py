@@ -139,6 +139,9 @@ DPR = {2: ("1", 'Aaron Aaron ("Ahärôn")'), 3: ("2", 'Al "Al" is a singer')}
 NESTED = [{"_id": 1, "title": "Aaron", "text": "x", "metadata": {"a": 1}}]
 NESTED += [{"_id": 2, "title": None, "text": "y", "metadata": {"a": 2}}]
 JUDGED = [("q1", "d1", 1), ("q1", "d2", 3), ("q2", "d1", -2)]
+# Judgements of TREC with 1 in the second column.
+ONES = "q1 1 0 0\nq1 1 7 1\nq2 1 8 2\n"
+OF_ONES = [("q1", "0", 0), ("q1", "7", 1), ("q2", "8", 2)]
 BEIR = "query-id\tcorpus-id\tscore\n"
 BEIR_JSON = [{"query-id": query, "corpus-id": doc, "score": grade} for query, doc, grade in JUDGED]
 PREDICTED = "who is a\n\nwhere is c  when is c\n"
@@ -217,6 +220,20 @@ FILES = {
     "qrels.text of CACM": ("qrels", "01 1410  0 0\n01 1572  0 0\n", {1: ("1", "1410", 1), 2: ("1", "1572", 1)}),
     "CISI.REL": ("qrels", "     1     28\t0\t0.000000\n   1   35\t0\t0.0\n", {1: ("1", "28", 1), 2: ("1", "35", 1)}),
     "a document called 0": ("qrels", "1 0 0 0\n", {1: ("1", "0", 0)}),
+    "a document called 0, and another": ("qrels", ONES, dict(enumerate(OF_ONES, 1))),
+    "a document called 0, TABs": ("qrels", ONES.replace(" ", "\t"), dict(enumerate(OF_ONES, 1))),
+    # What begins with # may be the id of a query; a comment has a blank, other columns, or no grade.
+    "comments in SMART": ("qrels", "#1 9 0 0 0\n01 1410  0 0\n#q d 0 0\n#q d 1 0\n",
+                          {2: ("1", "1410", 1), 3: ("#q", "d", 1)}),
+    "#": ("qrels", "#note\n# 0 d 1\n#query_id 0 doc_id grade\nq 0 #d1 1\n#q 0 d2 2.0\n",
+          {4: ("q", "#d1", 1), 5: ("#q", "d2", 2)}),
+    "# in all lines": ("qrels", "# of May\n#q d1 1\n#q d2 0\n", {2: ("#q", "d1", 1), 3: ("#q", "d2", 0)}),
+    "# in BEIR": ("qrels", f"#old\n{BEIR}#q\td1\t1\n#gone\n", {3: ("#q", "d1", 1)}),
+    "# without grades": ("qrels", "query-id\tcorpus-id\n# nothing\n#q\td1\n", {3: ("#q", "d1", 1)}),
+    "# in CSV": ("qrels", "query_id,doc_id,relevance\n#q,d1,1\n", {2: ("#q", "d1", 1)}),
+    "# in JSON": ("qrels", [{"query-id": "#q", "corpus-id": "#d", "score": 1}], {1: ("#q", "#d", 1)}),
+    "# in queries": ("queries", "#q\twine\n", {1: ("#q", "wine")}),
+    "# in passages": ("passages", "#d\tWine.\n", {1: ("#d", "Wine.")}),
     # Ids are those of passages.
     "spaces in ids": ("qrels", 'q\t0\t"Weird Al"\t1\nq\t0\tb\t1\n', {1: ("q", '"Weird%20Al"', 1), 2: ("q", "b", 1)}),
     "spaces, BEIR": ("qrels", f'{BEIR}q\t"Weird Al"\t1\nq\tb\t1\n', {2: ("q", '"Weird%20Al"', 1), 3: ("q", "b", 1)}),
