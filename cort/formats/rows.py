@@ -7,6 +7,7 @@ list that a row has is the one that counts.
 from __future__ import annotations
 
 import csv
+import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -135,6 +136,11 @@ def value_of(record: Record, names: Sequence[str]) -> Any:
     raise BadLine(f"no {' or '.join(names)} among the fields {keys}", "one of these", "rename a field, or set `fields`")
 
 
+def is_missing(value: Any) -> bool:
+    """Whether a value stands for none: null, or the numbers NaN and Infinity, which pandas writes and JSON lacks."""
+    return value is None or (isinstance(value, float) and not math.isfinite(value))
+
+
 def id_of(record: Record, names: Sequence[str], name: str) -> str:
     """Return an id, which may be an integer."""
     value = value_of(record, names)
@@ -144,11 +150,11 @@ def id_of(record: Record, names: Sequence[str], name: str) -> str:
 
 
 def text_of(record: Record, names: Sequence[str]) -> str:
-    """Return a text; null is an empty one."""
+    """Return a text, which is empty if it is missing."""
     value = value_of(record, names)
     if not isinstance(value, str | int | float | None) or isinstance(value, bool):
         raise BadLine(f"{shorten(value)} as {names[0]}", "text", "correct or remove the row")
-    return "" if value is None else checked_unicode(names[0], str(value))
+    return "" if is_missing(value) else checked_unicode(names[0], str(value))
 
 
 def titled(row: Row, names: Names) -> tuple[str, str, str]:

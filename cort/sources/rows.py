@@ -60,7 +60,8 @@ def _readable(file: Path, names: rows.Names, on_bad: Callable[[Unread], None]) -
 
 def _document(prefix: str, row: int, record: rows.Record, names: rows.Names, has_id: bool) -> Document:
     has_id = has_id or not record.keys().isdisjoint(names.ids)
-    doc_id = encoded_id(str(rows.value_of(record, names.ids) or "")) if has_id else str(row)
+    written = rows.value_of(record, names.ids) if has_id else row
+    doc_id = "" if rows.is_missing(written) else encoded_id(str(written))
     title, text = rows.texts_of(record, names)
     if not doc_id or not (title.strip() or text.strip()):
         raise Unread("rows without text" if doc_id else "rows without an id", shorten(dict(record)))

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import math
 from functools import partial
 from pathlib import Path
 
@@ -125,16 +126,21 @@ CRANFIELD = ".I 001\n.W\nwhat laws\nmust .\n.I 002\n.W\nwhat are\n.I 004\n.W\na 
 CACM = ".I 1\n.W\n What articles deal with TSS\n.A\nSalton, G.\n.N\n 1. Richard Alexander\n \n"
 CISI = ".I 58\n.T\nOn the\n.A\nX.Y.\n.W\nHow much\n.B\n(JASIS)\n"
 V2 = {"url": "u", "title": "T", "headings": "H"}
+NAN = math.nan
 # An id and texts, and the passage; FiQA has empty ones, NanoBEIR no titles.
 BEIR_CORPUS = [
     {"_id": "MED-1", "title": "Statin", "text": "Recent", "metadata": {"url": "x"}},
     *({"_id": "2", "title": "", "text": " plain\ttext\n"}, {"_id": "3", "text": "no title"}),
     *({"_id": "4", "title": "only a title", "text": ""}, {"_id": "5", "title": "", "text": ""}),
     *({"_id": 7, "title": None, "text": "x"}, {"_id": "8", "title": None, "text": None}),
+    # As pandas writes what is missing.
+    *({"_id": "9", "title": NAN, "text": "Body"}, {"_id": "10", "title": "T", "text": NAN}, {"_id": "11", "text": NAN}),
+    *({"_id": "12", "title": -math.inf, "text": "x"}, {"_id": "13", "title": 1.5, "text": "nan"}),
     *({"_id": '"Weird_Al"_Yankovic', "title": "Weird", "text": "Al"}, {"_id": "Weird Al", "text": "x"}),
 ]
 BEIR_TEXTS = [("MED-1", "Statin Recent"), ("2", "plain\ttext"), ("3", "no title"), ("4", "only a title"), ("5", ".")]
-BEIR_TEXTS += [("7", "x"), ("8", "."), ('"Weird_Al"_Yankovic', "Weird Al"), ("Weird%20Al", "x")]
+BEIR_TEXTS += [("7", "x"), ("8", "."), ("9", "Body"), ("10", "T"), ("11", "."), ("12", "x"), ("13", "1.5 nan")]
+BEIR_TEXTS += [('"Weird_Al"_Yankovic', "Weird Al"), ("Weird%20Al", "x")]
 DPR = {2: ("1", 'Aaron Aaron ("Ahärôn")'), 3: ("2", 'Al "Al" is a singer')}
 NESTED = [{"_id": 1, "title": "Aaron", "text": "x", "metadata": {"a": 1}}]
 NESTED += [{"_id": 2, "title": None, "text": "y", "metadata": {"a": 2}}]
@@ -172,6 +178,7 @@ FILES = {
     "DPR": ("passages", 'id\ttext\ttitle\n1\t"Aaron (""Ahärôn"")"\tAaron\n2\t"Al" is a singer\tAl\n', DPR),
     "CSV": ("passages", 'id,text,title\n1,"Aaron (""Ahärôn"")",Aaron\n2,"""Al"" is a singer",Al\n', DPR),
     "passages, Parquet": ("passages", NESTED, {1: ("1", "Aaron x"), 2: ("2", "y")}),
+    "passages without titles, Parquet": ("passages", [{"_id": "1", "title": NAN, "text": "x"}], {1: ("1", "x")}),
     "TREC": ("documents", TREC.encode("cp1252"), {1: FT, 15: ("2", "", "bare text"), 18: ("3", "", "")}),
     "comments of the Federal Register": ("documents", FR, {1: ("FR94-1", "", "One two.")}),
     "SMART": ("passages", SMART, {1: ("1", "a wing . about .5 of a wing"), 11: ("2", "Algebra"), 18: ("471", ".")}),

@@ -71,7 +71,7 @@ BEIR = "query-id\tcorpus-id\tscore\n"
 WEB = '<topics>\n<topic number="1">\n<query>x</query>\n<description>y</description>\n</topic></topics>\n'
 GZIP, TAR, ZIP = gzip.compress(b"1\ta\n", mtime=0), tar_of(("p", "1\n")), zip_of(("x_sample0.txt0", "1\n"))
 DISTANCES = "found scores that rise with the rank, as distances do, in "
-GRADES, SCORES = ("score", "1.5", "٣", "1001", "-1001"), ("high", "nan", "1e999", "1_0", "٣")
+GRADES, SCORES = ("score", "1.5", "٣", "1001", "-1001", "nan"), ("high", "nan", "1e999", "1_0", "٣")
 # fmt: off
 REFUSED = [
     ("lines", b"1\ta\n2\ta\x00b\n", "row 2: found a NUL byte at byte 4"),
@@ -95,6 +95,7 @@ REFUSED = [
     ("passages", passages('{"_id": "b"}'), "row 2: found no text or "),
     ("passages", passages('{"name": 1, "text": "x"}'), "row 2: found no _id or id or "),
     ("passages", passages('{"_id": true, "text": "x"}'), "row 2: found the doc_id True"),
+    ("passages", passages('{"_id": NaN, "text": "x"}'), "row 2: found the doc_id nan, expected a string or an integer"),
     ("passages", passages('{"_id": "b", "title": true, "text": "x"}'), "row 2: found True as title"),
     ("passages", passages(r'{"_id": "b", "text": "x\u0000y"}'), "row 2: found a NUL character"),
     ("passages", passages('{"_id": "", "text": "x"}'), "row 2: found an empty doc_id"),
@@ -106,6 +107,8 @@ REFUSED = [
     ("queries", "\na\nb\nc\td\n", "row 4: found a TAB, expected no TAB, as in row 2"),
     ("queries", "q1\ta\n\nb\n", "row 3: found no TAB, expected a TAB, as in row 1"),
     ("queries.qrels", "enwiki:Aftertaste 0 d1 1\n42 0 d2 1\n", "row 2: found the topic '42'"),
+    ("queries", '{"_id": "q", "text": NaN}\n', "row 1: found an empty text"),
+    ("qrels", '{"query_id": "q", "doc_id": "d", "score": NaN}\n', "row 1: found the grade 'nan'"),
     ("qrels", "q1\td1\n", r"row 1: found 2 fields in 'q1\td1', expected 4 fields (query_id 0 doc_id grade)"),
     ("qrels", "query_id\tcorpus-id\tx\n", r"row 1: found 3 fields in 'query_id\tcorpus-id\tx'"),
     ("qrels", "q1 0 d1 1\nq1 0 d 2 1\n", "row 2: found 5 fields in 'q1 0 d 2 1', expected 4"),

@@ -50,6 +50,13 @@ def test_bad_rows_are_reported_once_by_reason_with_the_first():
     }
 
 
+def test_what_pandas_writes_for_missing_values_is_no_id_and_no_text():
+    rows = ['{"id": NaN, "body": "x", "more": "y"}', '{"id": 0, "name": NaN, "body": "Zero.", "more": NaN}']
+    documents, bad = read("a.jsonl", "\n".join(rows), FIELDS)
+    assert documents == [Document("a.jsonl/0", "", (Section((), ("Zero.",)),))]
+    assert [reason for reason, _ in bad] == ["rows without an id"]
+
+
 TITLE = st.text(st.characters(codec="utf-8", exclude_characters="\0\r"))
 
 
