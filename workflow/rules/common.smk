@@ -35,10 +35,10 @@ from cort.experiment.splits import labelled_twice
 from cort.retrieval.indexes import GRAPHS, INDEXES
 from cort.settings import paths
 from cort.settings.config import any_of, is_copied
-from cort.runtime.cli import CONSOLE
 from cort.runtime.devices import visible_devices
 from cort.runtime.interruption import ATTACHED
 from cort.runtime.program import ROOT
+from cort.runtime.progress import CONSOLE
 from cort.systems.registry import RULES
 from workflow import inputs, settings
 from workflow.settings import all_of, among, look_up, optional
