@@ -224,6 +224,13 @@ def gpus(requested):
     return get
 
 
+def run_threads(made):
+    """Threads of a run: all cores for the queries of the training split, many more than others, as training waits."""
+    if made.gpu or not made.threads:
+        return GPU_THREADS if made.threads else 1
+    return lambda wildcards: MOST_THREADS if wildcards.split == "train" else HALF
+
+
 def training_threads(section):
     """Threads of a training: half of the machine for a model without layers, which gains nothing from more."""
 
