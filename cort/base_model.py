@@ -1,8 +1,8 @@
 """Put the base model for training, with its tokenizer, into a local folder.
 
 It is either pretrained (a hub name with a pinned revision, or a folder) or built from scratch: the weights of the given
-architecture are drawn from a seed, and a WordPiece tokenizer is trained on the passages. Safetensors only, no remote
-code.
+architecture are drawn from a seed, and a WordPiece tokenizer is trained on the passages, of more than 100,000 on a
+sample of 100,000 drawn from the seed. Safetensors only, no remote code.
 
 Writes config.json, model.safetensors, tokenizer.json, tokenizer_config.json.
 
@@ -20,11 +20,12 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from itertools import chain, islice
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
+import pyarrow as pa
 
 from cort.formats import tables
 from cort.formats.artifacts import json_option
@@ -36,6 +37,7 @@ from cort.runtime import cli
 from cort.runtime.errors import input_error
 from cort.runtime.files import atomic_folder
 from cort.runtime.options import optional, options_class, required
+from cort.runtime.progress import track
 from cort.settings.fields import General, Released, as_key
 from cort.settings.models import BaseModel
 
@@ -47,8 +49,9 @@ log = logging.getLogger(__name__)
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 ROWS = 1_000
-# Enough for the vocabulary, and few enough for the memory.
-LSA_PASSAGES, LSA_CHARACTERS = 100_000, 1_000
+# Of more passages, a sample determines vocabulary and embeddings: enough for both, and few enough for time and memory.
+SAMPLE = 100_000
+LSA_CHARACTERS = 1_000
 # So many of the most frequent characters are in the vocabulary; words with others are unknown.
 ALPHABET = 1_000
 NEEDED_SETTINGS = ("hidden_size", "max_position_embeddings")
@@ -67,6 +70,7 @@ def train_tokenizer(texts: Callable[[], Iterator[list[str]]], vocabulary_size: i
 
     draft = _wordpiece({})
     alphabet = _alphabet(texts(), draft)
+    log.info("%d characters; next, their merges", len(alphabet))
     trainer = trainers.WordPieceTrainer(
         vocab_size=vocabulary_size,
         special_tokens=[*SPECIAL_TOKENS, *(f"##{letter}" for letter in alphabet if _continues(letter, draft))],
@@ -105,19 +109,35 @@ def _continues(character: str, tokenizer: Tokenizer) -> bool:
     return len(tokenizer.pre_tokenizer.pre_tokenize_str(tokenizer.normalizer.normalize_str(f"a{character}"))) == 1
 
 
+def sampled(passages: str, form: Form, seed: int) -> Callable[[], Iterator[list[str]]]:
+    """Choose `SAMPLE` passages, or all if there are no more; return what starts a pass over their texts, in order."""
+    schema = pa.schema([tables.PASSAGES.field("text")])
+    rows = tables.count_rows(passages, schema)
+    kept = np.arange(rows)
+    if rows > SAMPLE:
+        kept = np.sort(np.random.default_rng(seed).choice(rows, SAMPLE, replace=False, shuffle=False))
+    log.info("%d of %d passages determine the vocabulary", len(kept), rows)
+
+    def begin() -> Iterator[list[str]]:
+        start = 0
+        for batch in tables.iter_batches(passages, schema, ROWS):
+            first, last = np.searchsorted(kept, [start, start + len(batch)])
+            yield convert(batch["text"].take(pa.array(kept[first:last] - start)), form).to_pylist()
+            start += len(batch)
+
+    return lambda: track(begin(), len(kept), "passages", size=len)
+
+
 def build_from_scratch(architecture: dict[str, Any], passages: str, options: Options, folder: Path) -> None:
     """Train a tokenizer on the passages, draw the weights, and save both."""
     from transformers import PreTrainedTokenizerFast
 
-    def texts() -> Iterator[list[str]]:
-        for batch in tables.iter_batches(passages, tables.PASSAGES, ROWS):
-            yield convert(batch["text"], options.cleaning).to_pylist()
-
+    texts = sampled(passages, options.cleaning, options.seed)
     tokenizer = train_tokenizer(texts, options.vocabulary_size)
     log.info("trained a tokenizer of %d tokens", tokenizer.get_vocab_size())
     model = draw_model(architecture, tokenizer.get_vocab_size(), options.seed)
     if options.embeddings == "lsa":
-        set_embeddings(model, islice(texts(), LSA_PASSAGES // ROWS), tokenizer, options.seed)
+        set_embeddings(model, texts(), tokenizer, options.seed)
     special = {f"{token.strip('[]').lower()}_token": token for token in SPECIAL_TOKENS}
     longest = getattr(model.config, "max_position_embeddings", None)
     PreTrainedTokenizerFast(tokenizer_object=tokenizer, model_max_length=longest, **special).save_pretrained(folder)

@@ -15,6 +15,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -26,14 +27,13 @@ from cort.runtime.interruption import Interrupted, end_with_parent, unwind_on_si
 from cort.runtime.keys import keys_of
 from cort.runtime.memory import peak_memory
 from cort.runtime.options import add_options, parse_options, places_of
+from cort.runtime.progress import CONSOLE, showing
 
 log = logging.getLogger(__name__)
 
 Options = TypeVar("Options")
 
 NAME_ANOTHER = "name another"
-#: environment variable: lowest level of messages on the terminal if a log file has all of them
-CONSOLE = "CORT_CONSOLE"
 
 
 def check_places(options: Any) -> None:
@@ -110,7 +110,8 @@ def _run(prog: str, work: Callable[[], None], log_file: str | None, words: Seque
     try:
         _configure_logging(log_file)
         log.info("cort %s: %s %s", __version__, prog, shlex.join(words))
-        work()
+        with showing(log_file) if log_file and CONSOLE in os.environ else nullcontext():
+            work()
     except InputError as error:
         log.error("%s", error)
         return 1

@@ -1,18 +1,30 @@
-"""Progress of long work: a bar on a terminal, otherwise log lines."""
+"""Progress of long work: log lines, or a bar on a terminal that no other process writes to.
+
+Several jobs may share a terminal, which then shows the last line of each log now and then.
+"""
 
 from __future__ import annotations
 
 import logging
+import os
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
 Item = TypeVar("Item")
 
 log = logging.getLogger(__name__)
 
+#: environment variable of jobs: lowest level of messages on the terminal, while a log file has all of them
+CONSOLE = "CORT_CONSOLE"
 SECONDS_BETWEEN_LINES = 5.0
+# Until the terminal shows how far a job is, and then again: where somebody watches, and elsewhere.
+SECONDS_ON_TERMINAL, SECONDS_ELSEWHERE = 60.0, 300.0
+# At the end of a log, where its last line is looked for.
+LAST_BYTES = 4096
 LINE = "{n_fmt} of {total_fmt}{unit}, {rate_fmt}, {remaining} left"
 
 
@@ -37,7 +49,7 @@ class Counter:
         self._bar: Any = None
 
     def __enter__(self) -> Counter:
-        if self._shown and sys.stderr.isatty():
+        if self._shown and sys.stderr.isatty() and CONSOLE not in os.environ:
             from tqdm import tqdm
 
             self._bar = tqdm(total=self._total, desc=self._items, initial=self.count, leave=False, dynamic_ncols=True)
@@ -88,3 +100,32 @@ def track(
         for item in items:
             yield item
             counter.advance(size(item))
+
+
+@contextmanager
+def showing(path: str) -> Iterator[None]:
+    """Write the last line of the log at `path` to standard error every minute, or every five without a terminal."""
+    started, ended = time.monotonic(), threading.Event()
+
+    def show() -> None:
+        interval = SECONDS_ON_TERMINAL if sys.stderr.isatty() else SECONDS_ELSEWHERE
+        while not ended.wait(interval):
+            line = f"{path}, {(time.monotonic() - started) / 60:.0f} min: {_last_line(path)}\n"
+            # In one call, so that lines of several processes do not mix. Nobody may be reading any more.
+            with suppress(OSError):
+                os.write(sys.stderr.fileno(), line.encode("utf-8", "backslashreplace"))
+
+    # A thread, as a job may do nothing for minutes that counts. It reads the file, to which workers also write.
+    threading.Thread(target=show, name="progress", daemon=True).start()
+    try:
+        yield
+    finally:
+        ended.set()
+
+
+def _last_line(path: str) -> str:
+    with suppress(OSError), open(path, "rb") as file:
+        file.seek(max(os.path.getsize(path) - LAST_BYTES, 0))
+        if lines := file.read().decode("utf-8", "replace").splitlines():
+            return lines[-1]
+    return "no log"

@@ -26,10 +26,11 @@ class BaseModel:
     architecture: dict[str, Any] | None = setting(None, ge=-1_000_000, le=1_000_000)
     """Random weights instead: `model_type` and other settings of a transformers configuration."""
     vocabulary_size: int = setting(16000, ge=100, le=1_000_000)
-    """With `architecture`, size of the WordPiece vocabulary trained on the passages."""
+    """With `architecture`, size of the WordPiece vocabulary trained on the passages; of more than 100,000, on a sample
+    of 100,000 drawn from the seed."""
     embeddings: Literal["random", "lsa"] = setting("random", "of a new model, before training")
     """With `architecture`, initial token embeddings: `random`, or latent semantic analysis (`lsa`; Deerwester et al.,
-    1990) of the first 1,000 characters of the first 100,000 passages."""
+    1990) of the first 1,000 characters of the same passages."""
     cleaning: Cleaning = "raw"
     """As `lexical.<name>.cleaning`."""
 

@@ -107,6 +107,33 @@ def test_the_vocabulary_is_special_tokens_characters_and_merges():
     assert tokenizer.encode("##b", add_special_tokens=False).tokens == ["[UNK]", "[UNK]", "b"]
 
 
+def test_of_many_passages_a_sample_from_the_seed_decides_vocabulary_and_embeddings(stage, tmp_path, monkeypatch):
+    from tokenizers import Tokenizer
+
+    # Each with a character that says whether it was read.
+    texts = [f"{chr(0x4E00 + number)} word{number % 7}" for number in range(90)]
+
+    def build(name, chosen, sample, seed=1):
+        monkeypatch.setattr("cort.base_model.SAMPLE", sample)
+        monkeypatch.setattr("cort.base_model.ROWS", 7)
+        passages = write_rows(tmp_path / f"{name}.parquet", tables.PASSAGES, [(text, text) for text in chosen])
+        options = {"passages": passages, "embeddings": "lsa", "seed": seed, "vocabulary_size": 200}
+        return stage("base_model", architecture=json.dumps(TINY), output=tmp_path / name, **options)
+
+    def read_by(folder):
+        vocabulary = Tokenizer.from_file(str(folder / "tokenizer.json")).get_vocab()
+        return [text for text in texts if text[0] in vocabulary]
+
+    made = build("sample", texts, 30)
+    chosen = read_by(made)
+    assert len(chosen) == 30
+    # From all parts of the collection.
+    assert min(len({*chosen} & {*texts[part : part + 30]}) for part in (0, 30, 60)) >= 3
+    assert contents(made) == contents(build("again", texts, 30)) == contents(build("alone", chosen, 30))
+    assert read_by(build("other", texts, 30, seed=2)) != chosen
+    assert read_by(build("all", texts, 90)) == texts
+
+
 def test_only_the_most_frequent_characters_are_known():
     rare, frequent = (chr(0x4E00 + number) for number in (5000, 6000))
     others = [chr(0x4E00 + number) for number in range(ALPHABET - 1)]

@@ -114,6 +114,13 @@ def test_few_results_are_the_first_of_many(data, tmp_path, monkeypatch, default_
         assert found.scores.tolist() == ranking.scores[:5].tolist()
 
 
+def test_threads_change_no_byte_of_a_run(data, tmp_path, monkeypatch, default_run):
+    monkeypatch.setattr(lucene, "QUERIES_AT_ONCE", 3)
+    for threads in (2, 3):
+        run = search(data, tmp_path / "run.trec", k1=0.9, b=0.4, threads=threads)
+        assert run.read_bytes() == default_run[0].read_bytes()
+
+
 def test_segments_of_the_index_do_not_change_the_run(data, tmp_path, monkeypatch, capsys, default_run):
     monkeypatch.setattr(anserini, "DOCUMENTS_PER_SHARD", 1)
     built = index(data, tmp_path / "lucene", threads=3)

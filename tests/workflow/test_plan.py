@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.changes import altered, mark_as_built, prepare
 from tests.support.common import ROOT
-from tests.support.forking import run_module
+from tests.support.forking import run_module, snakemake
 from tests.support.processes import Python
 from tests.support.sandbox import copy_with_tiny
 from tests.support.workflow import RULES, plan_jobs
@@ -102,6 +102,13 @@ def test_jobs_know_what_they_are(jobs):
     assert {job.name for job in jobs if job.planned} > {"train encoder", "retrieve test/cort", "collection"}
     (tuning,) = (job for job in jobs if job.rule == "bm25_tune")
     assert tuning.benchmark == "benchmarks/tiny/bm25_tune/bm25.tsv"
+
+
+def test_a_run_of_training_queries_takes_all_cores_and_others_half(fresh):
+    status, output = snakemake(fresh, "--dry-run", "--printshellcmds", "--cores", 6, *TINY)
+    assert status == 0, output
+    commands = re.findall(r"cort\.retrieve bm25 --threads (\d+) .*--output \S*/runs/(\w+)/bm25\.trec", output)
+    assert {split: threads for threads, split in commands} == {"train": "6", "validation": "3", "test": "3"}
 
 
 def test_latencies_that_somebody_put_there_are_no_jobs(fresh, monkeypatch):

@@ -35,10 +35,10 @@ from cort.experiment.splits import labelled_twice
 from cort.retrieval.indexes import GRAPHS, INDEXES
 from cort.settings import paths
 from cort.settings.config import any_of, is_copied
-from cort.runtime.cli import CONSOLE
 from cort.runtime.devices import visible_devices
 from cort.runtime.interruption import ATTACHED
 from cort.runtime.program import ROOT
+from cort.runtime.progress import CONSOLE
 from cort.systems.registry import RULES
 from workflow import inputs, settings
 from workflow.settings import all_of, among, look_up, optional
@@ -222,6 +222,13 @@ def gpus(requested):
         return number if GPUS is None else min(number, GPUS)
 
     return get
+
+
+def run_threads(made):
+    """Threads of a run: all cores for the queries of the training split, many more than others, as training waits."""
+    if made.gpu or not made.threads:
+        return GPU_THREADS if made.threads else 1
+    return lambda wildcards: MOST_THREADS if wildcards.split == "train" else HALF
 
 
 def training_threads(section):

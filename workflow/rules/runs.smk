@@ -14,7 +14,9 @@ def make_runs(made):
             paths.RUN,
         wildcard_constraints:
             system=any_of(name for name, system in experiment.systems.items() if system.rule == made),
-        threads: (GPU_THREADS if made.gpu else HALF) if made.threads else 1
+        # As `bm25_index`: training waits for these.
+        priority: int(made.java)
+        threads: run_threads(made)
         resources:
             gpu=gpus(int(made.gpu)),
             # `--set-resources retrieve:gpu=4 retrieve:devices=4` divides the passages among four GPUs.

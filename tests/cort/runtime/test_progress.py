@@ -1,8 +1,14 @@
 import logging
+import os
+import re
+import subprocess
+import sys
+from contextlib import suppress
 
 import pytest
 
 from cort.runtime import progress
+from tests.support.common import ROOT
 
 
 def test_items_pass_unchanged_and_lines_are_logged_without_a_terminal(monkeypatch, caplog):
@@ -56,3 +62,70 @@ def test_items_finished_earlier_do_not_affect_the_rate(clock, caplog):
         counter.advance(10)
         counter.reach(60)
     assert caplog.messages == ["60 of 100 texts, 1.00 texts/s, 00:40 left"]
+
+
+STAGE = """
+import sys, time
+from dataclasses import dataclass
+from pathlib import Path
+from cort.runtime import cli, progress
+
+ON_TERMINAL, ELSEWHERE = {intervals}
+progress.SECONDS_ON_TERMINAL, progress.SECONDS_ELSEWHERE, progress.SECONDS_BETWEEN_LINES = ON_TERMINAL, ELSEWHERE, 0
+
+@dataclass
+class Options:
+    output: str
+
+def stage(options):
+    for _ in progress.track(range(100), 100, "texts"):
+        time.sleep(0.01)
+    Path(options.output).touch()
+
+sys.exit(cli.main_of(Options, stage)())
+"""
+RULES = """
+rule all:
+    input:
+        "a", "b",
+
+
+rule stage:
+    output:
+        "{{name}}",
+    log:
+        "logs/{{name}}.log",
+    shell:
+        "exec {python} stage.py --output {{output}} --log {{log}}"
+"""
+
+
+def build_showing(folder, intervals, terminal):
+    """What Snakemake shows of two jobs at once, on a terminal or in a pipe."""
+    (folder / "stage.py").write_text(STAGE.format(intervals=intervals), "utf-8")
+    (folder / "Snakefile").write_text(RULES.format(python=sys.executable), "utf-8")
+    reading, writing = os.openpty() if terminal else os.pipe()
+    command = [sys.executable, "-m", "snakemake", "--cores", "2", "--quiet", "reason", "host"]
+    environment = os.environ | {"PYTHONPATH": str(ROOT), progress.CONSOLE: "WARNING"}
+    with subprocess.Popen(command, cwd=folder, env=environment, stdout=writing, stderr=writing) as process:
+        os.close(writing)
+        shown = b""
+        # A terminal that all have closed is an error.
+        with open(reading, "rb", 0) as stream, suppress(OSError):
+            while read := stream.read(65536):
+                shown += read
+    assert process.returncode == 0, shown
+    return shown.decode()
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_jobs_at_once_show_whole_lines_of_their_logs_now_and_then(tmp_path, terminal):
+    output = build_showing(tmp_path, (0.1, 1000) if terminal else (1000, 0.1), terminal)
+    lines = [line for line in output.splitlines() if "texts" in line]
+    line = r"logs/([ab])\.log, 0 min: (\d\d:\d\d:\d\d INFO \d+ of 100 texts, \S+ texts/s, \d\d:\d\d left)"
+    shown = [re.fullmatch(line, text) for text in lines]
+    assert all(shown), lines
+    assert {match[1] for match in shown} == {"a", "b"}
+    assert 60 <= progress.SECONDS_ON_TERMINAL < progress.SECONDS_ELSEWHERE
+    for match in shown:
+        assert match[2] in (tmp_path / "logs" / f"{match[1]}.log").read_text("utf-8").splitlines()
