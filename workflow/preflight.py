@@ -15,6 +15,7 @@ from pathlib import Path
 from cort.experiment.downloads import PREFIX
 from cort.experiment.experiment import Experiment
 from cort.experiment.models import triples_file
+from cort.models.layout import CLASSES, check_released
 from cort.retrieval.anserini import fat_jar
 from cort.retrieval.indexes import INSTALL_FAISS
 from cort.runtime.devices import visible_devices
@@ -64,7 +65,20 @@ def check_inputs(experiment: Experiment, folder: Path) -> list[str]:
             place = f"{experiment.place_of_base_model(name)}.pretrained"
             fix = "fix the path, or add the revision of a hub's model"
             lines += _line(place, f"{origin}, no such folder", "a folder, or a revision", fix)
+        elif origin and not model.get("revision") and (released := experiment.released_model(name)):
+            lines += _check_kind(experiment, *released, folder / origin)
     return lines
+
+
+def _check_kind(experiment: Experiment, section: str, name: str, folder: Path) -> list[str]:
+    """Check whether the folder of a model is of the kind that the config says."""
+    kind = experiment.config[section][name].get("kind", "")
+    try:
+        if (stored := {"dense": "encoder"}.get(kind, kind)) in CLASSES:
+            check_released(folder, stored)
+    except InputError as error:
+        return [str(error)]
+    return []
 
 
 def _inputs(experiment: Experiment) -> list[tuple[str, str]]:

@@ -22,6 +22,8 @@ from cort.runtime.interruption import Interrupted
 from cort.runtime.program import program_of
 
 MODULES, PROMPTS, ROUTER = "modules.json", "config_sentence_transformers.json", "router_config.json"
+# Of a Pooling module: whether tokens of prompts count.
+PROMPTED = "include_prompt"
 #: what `cort.models.pair_prompt` puts around queries and passages
 PAIR_PROMPT = "pair_prompt.json"
 #: settings of a Transformer module; older releases of sentence-transformers named the file after the model
@@ -30,6 +32,14 @@ TRANSFORMER = "sentence_*_config.json"
 LONGEST = 100_000
 #: libraries whose releases can change what a model computes
 LIBRARIES = ("accelerate", "numpy", "sentence-transformers", "torch", "transformers")
+#: kinds of models -> their classes in sentence-transformers, and what that library calls older ones
+CLASSES = {
+    "encoder": "SentenceTransformer",
+    "cross_encoder": "CrossEncoder",
+    "late_interaction": "MultiVectorEncoder",
+    "sparse": "SparseEncoder",
+}
+OLD_NAMES = {"ColBERT": "MultiVectorEncoder"}
 #: kinds of texts -> their names in sentence-transformers, for tasks and routes
 TASKS = {"query": "query", "passage": "document"}
 
@@ -97,6 +107,62 @@ def modules_of(folder: str | Path, kind: str = "passage") -> list[Module]:
     nodes = list(read_json(folder / MODULES, FIX).items())
     listed = [_module(folder, folder, node["type"].read(str), node["path"]) for node in nodes]
     return [part for module in listed for part in _resolve(module, folder, kind)]
+
+
+def class_of(folder: Path) -> str | None:
+    """Name the class of sentence-transformers that a folder in its layout is of; None for any other folder."""
+    written = Settings(folder / PROMPTS).get("model_type", str) or CLASSES["encoder"]
+    return OLD_NAMES.get(written, written) if has_modules(folder) else None
+
+
+def check_class(folder: Path, kind: str) -> None:
+    """Refuse a model in the layout of sentence-transformers that is of another kind in `CLASSES`."""
+    if (found := class_of(folder)) not in (None, CLASSES[kind]):
+        names = {name: text.replace("_", "-") for text, name in CLASSES.items()}
+        told = f"{found}, a model of the kind {names.get(str(found), 'unknown')}"
+        raise input_error(folder / PROMPTS, told, CLASSES[kind], "configure it as what it is")
+
+
+def is_encoder(folder: Path) -> bool:
+    """Tell whether sentence-transformers reads a folder as an encoder of one vector per text, as it does by default."""
+    of_stanford = Settings(folder / "config.json").get("architectures") == ["HF_ColBERT"]
+    return class_of(folder) == CLASSES["encoder"] or not (has_modules(folder) or of_stanford)
+
+
+def check_released(folder: Path, kind: str) -> None:
+    """Refuse a released model that is not of this kind in `CLASSES`.
+
+    An encoder is a late-interaction model, too, if its vectors are means of token vectors, so that these are trained.
+    """
+    if kind != "late_interaction" or not is_encoder(folder):
+        check_class(folder, kind)
+        return
+    if not has_modules(folder):
+        return  # sentence-transformers takes the mean
+    modules = modules_of(folder)
+    form = [_form_of(module) for module in modules]
+    of_mean = form[:2] == ["Transformer", "Pooling (mean)"] and {*form[2:]} <= {"Dense", "Normalize"}
+    if not of_mean or modules_of(folder, "query") != modules:
+        found = f"an encoder of {shorten(', '.join(form), 100)[1:-1]}"
+        expected = (
+            "the same for queries: Transformer, Pooling (mean), and perhaps Dense without activation or Normalize"
+        )
+        fix = "name a ColBERT model, or train one on the transformer as a base_model"
+        raise input_error(folder / MODULES, found, expected, fix)
+
+
+def _form_of(module: Module) -> str:
+    """Name a module, with its pooling or activation."""
+    settings = Settings(module.folder / "config.json")
+    if module.name == "Pooling":
+        # Older releases had a flag for each.
+        flags = [key.removeprefix("pooling_mode_") for key, value in settings.values.items() if value is True]
+        chosen = settings.get("pooling_mode") or [name.partition("_token")[0] for name in flags if name != PROMPTED]
+        names = [chosen] if isinstance(chosen, str) else [*map(str, chosen)]
+        names += ["without prompts"] if settings.get(PROMPTED) is False else []
+        return f"Pooling ({', '.join(names)})"
+    activation = str(settings.get("activation_function")).rpartition(".")[2] if module.name == "Dense" else "Identity"
+    return module.name if activation == "Identity" else f"{module.name} with {activation}"
 
 
 def _module(root: Path, parent: Path, reference: str, path: Node) -> Module:

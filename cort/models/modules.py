@@ -24,12 +24,13 @@ from cort.models.batching import FramedTexts, Rows
 from cort.models.fused import fuse_activations
 from cort.models.hub import open_tokenizer
 from cort.models.layout import (
+    CLASSES,
     LONGEST,
     MODULES,
-    PROMPTS,
     TASKS,
     Module,
     Settings,
+    check_class,
     modules_of,
     read_prompts,
     refusing,
@@ -46,14 +47,6 @@ from cort.runtime.imports import sentence_transformers, uncollected
 
 log = logging.getLogger(__name__)
 
-#: kinds of models -> their classes in sentence-transformers, and what that library calls older ones
-CLASSES = {
-    "encoder": "SentenceTransformer",
-    "cross_encoder": "CrossEncoder",
-    "late_interaction": "MultiVectorEncoder",
-    "sparse": "SparseEncoder",
-}
-OLD_NAMES = {"ColBERT": "MultiVectorEncoder"}
 # Modules that `TextModel` runs as sentence-transformers does.
 KNOWN = (
     *("Transformer", "MLMTransformer", "Pooling", "Dense", "Normalize", "StaticEmbedding", "LogitScore"),
@@ -328,13 +321,7 @@ def load_modules(folder: str | Path, kind: str, precision: str = "fp32") -> Any:
 
 def check_folder(folder: Path, kind: str) -> None:
     """Refuse a folder that is not a model of this kind, or has modules, code or weights that may not be loaded."""
-    settings = Settings(folder / PROMPTS)
-    written = settings.get("model_type", str)
-    written = OLD_NAMES.get(written, written) if written else None
-    if (folder / MODULES).is_file() and (found := written or "SentenceTransformer") != CLASSES[kind]:
-        names = {name: text.replace("_", "-") for text, name in CLASSES.items()}
-        told = f"{found}, a model of the kind {names.get(found, 'unknown')}"
-        raise input_error(settings.path, told, CLASSES[kind], "configure it as what it is")
+    check_class(folder, kind)
     modules = dict.fromkeys([*modules_of(folder, "passage"), *modules_of(folder, "query")])
     for module in modules:
         _check_module(folder, module, kind)

@@ -19,10 +19,11 @@ from torch import nn
 
 from cort.formats.shards import Tokens
 from cort.models.batching import Sequences
+from cort.models.building import TOKENS
 from cort.models.cross_encoder import CrossEncoder
 from cort.models.encoder import POOLINGS, SIMILARITIES, Encoder
 from cort.models.late_interaction import LateInteraction
-from cort.models.layout import PROMPTS, TASKS
+from cort.models.layout import PROMPTS, TASKS, check_released, is_encoder
 from cort.models.loading import kind_of
 from cort.models.modules import ELSEWHERE, TextModel, framing_of, load_modules, route
 from cort.models.seq2seq import FORMULAS, open_seq2seq
@@ -62,7 +63,12 @@ def load_released(folder: Path, kind: str, wanted: Mapping[str, Any]) -> Any:
     if kind in FORMULAS:
         lengths = {"query_length": wanted.get("query_length", 0), "max_length": wanted.get("max_length", T5_LENGTH)}
         return open_seq2seq(folder, PairSettings(**lengths, kind=kind))
-    model = load_modules(folder, MODELS[kind].kind if kind in MODELS else kind, OWN)
+    stored = MODELS[kind].kind if kind in MODELS else kind
+    check_released(folder, stored)
+    if kind == "late_interaction" and is_encoder(folder):
+        model = _of_tokens(load_modules(folder, "encoder", OWN))
+    else:
+        model = load_modules(folder, stored, OWN)
     if kind == "cross_encoder":
         return _cross_encoder(folder, model, wanted)
     if kind == "dense":
@@ -78,6 +84,22 @@ def load_released(folder: Path, kind: str, wanted: Mapping[str, Any]) -> Any:
     released: TextModel = MODELS[kind](model)
     check_framing(folder, released)
     return released
+
+
+def _of_tokens(encoder: Any) -> Any:
+    """Make a late-interaction model of an encoder's vectors before their mean is taken, each of length 1.
+
+    Layers after the mean are linear, so that the mean of their outputs is what they make of the mean.
+    """
+    from sentence_transformers import MultiVectorEncoder
+    from sentence_transformers.base.modules import Normalize
+    from sentence_transformers.multi_vector_encoder.modules import MultiVectorMask
+
+    layers = [module for module in route(encoder, "passage") if type(module).__name__ in ("Transformer", "Dense")]
+    for layer in layers[1:]:
+        layer.module_input_name = layer.module_output_name = TOKENS
+    modules = [*layers, Normalize(module_input_name=TOKENS), MultiVectorMask()]
+    return MultiVectorEncoder(modules=modules, prompts=encoder.prompts, device="cpu").eval()
 
 
 def _cross_encoder(folder: Path, model: Any, wanted: Mapping[str, Any]) -> CrossEncoder:

@@ -9,9 +9,8 @@ from typing import TypeAlias
 from cort.models.cross_encoder import CrossEncoder, new_cross_encoder
 from cort.models.kernel_pooling import KernelPooling, new_kernel_pooling
 from cort.models.late_interaction import LateInteraction, new_late_interaction
-from cort.models.layout import PROMPTS, Settings, has_modules
+from cort.models.layout import CLASSES, class_of, has_modules
 from cort.models.loading import read_settings
-from cort.models.modules import CLASSES
 from cort.models.seq2seq import Seq2SeqReranker
 from cort.models.settings import PairSettings
 from cort.runtime.errors import input_error
@@ -55,5 +54,5 @@ def load_reranker(folder: str | Path, precision: str = "fp32") -> Reranker:
     """Load a model folder of any kind in evaluation mode."""
     if (Path(folder) / PairSettings.FILE).is_file():
         return RERANKERS[read_settings(folder).kind].load(folder, precision)
-    late = Settings(Path(folder) / PROMPTS).get("model_type", str) == CLASSES["late_interaction"]
+    late = class_of(Path(folder)) == CLASSES["late_interaction"]
     return RERANKERS["late_interaction" if late else "cross_encoder"].load(folder, precision)

@@ -267,8 +267,8 @@ class Reranker(Scoring, Trainable):
     pretrained: str | None = None
     """Hub name or folder of a released re-ranker of this `kind`: a cross-encoder with one label, or two whose names say
     which means relevant; a language model that answers yes or no; a ColBERT model of PyLate, Stanford or
-    sentence-transformers; a monoT5 or RankT5. Lengths come from its files; keys set here override them. With
-    `training`, a cross-encoder or ColBERT model is trained further."""
+    sentence-transformers, or an encoder of means; a monoT5 or RankT5. Lengths come from its files; keys set here
+    override them. With `training`, a cross-encoder or ColBERT model is trained further."""
     depth: int = setting(1000, "candidates per query and run", ge=1, le=100_000)
     """Candidates scored per query and system."""
     precision: PrecisionOrAuto = "fp32"

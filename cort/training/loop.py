@@ -34,6 +34,7 @@ from cort.training.microbatches import (
     MicroBatch,
     Room,
     Rows,
+    add_gradients,
     halve_transformers,
     make_accelerator,
     tokens_kept,
@@ -154,6 +155,7 @@ class _Loop:
     def __init__(
         self, task: Task, settings: TrainingSettings, checkpoints: Checkpoints | None, events: str | None
     ) -> None:
+        from accelerate.utils import broadcast
         from transformers import get_scheduler
 
         examples = task.examples // settings.batch_size * settings.batch_size or task.examples
@@ -164,14 +166,18 @@ class _Loop:
         self.accelerator = make_accelerator(settings.precision)
         kept = tokens_kept(settings, task.model, self.accelerator.device)
         self.settings = settings = replace(settings, tokens_at_once=kept)
-        halve_transformers(task.model, settings.precision, self.accelerator.device)
+        self.model = task.model.to(self.accelerator.device)
+        # All processes start from the same weights, even if each has made its own.
+        broadcast(self.model.state_dict())
+        halve_transformers(self.model, settings.precision, self.accelerator.device)
         groups = parameter_groups(task.model, settings)
         # On a GPU, one kernel updates all weights.
         fused = self.accelerator.device.type == "cuda"
         optimizer = torch.optim.AdamW(groups, lr=settings.learning_rate, eps=settings.adam_epsilon, fused=fused)
         if settings.compile:
             compile_layers(task.model)
-        self.model, optimizer = self.accelerator.prepare(task.model, optimizer)
+        # Only for the scaler of fp16.
+        optimizer = self.accelerator.prepare(optimizer)
         kind = "constant_with_warmup" if settings.schedule == "constant" else settings.schedule
         schedule = get_scheduler(kind, optimizer, settings.warmup_updates, self.updates)
         self.first = self.accelerator.is_main_process
@@ -179,7 +185,7 @@ class _Loop:
             torch.manual_seed(settings.seed + rank)
         self.state = TrainingState(task.model, optimizer, schedule, self.accelerator)
         self.forward = Forward(self.model, settings, self.accelerator)
-        self.alone = Forward(task.model, settings, self.accelerator, alone=True)
+        self.alone = Forward(self.model, settings, self.accelerator, alone=True)
         self.preemption = PreemptionHandler(checkpoints, self.state, self.updates)
         self.last_loss = math.nan
 
@@ -246,9 +252,8 @@ class _Loop:
         size = min(self.settings.batch_size, len(examples))
         batches = self.task.split(examples, size, self.forward.room)
         for batch in batches:
-            last = batch is batches[-1]
-            with nullcontext() if last else self.accelerator.no_sync(self.model):
-                losses.append((batch, self._accumulate(batch, len(examples), last)))
+            losses.append((batch, self._accumulate(batch, len(examples), batch is batches[-1])))
+        add_gradients(self.model.parameters(), self.accelerator)
         self.last_loss = total_loss(step, losses, len(examples))
         limit = self.settings.max_gradient_norm or math.inf
         norm = self.accelerator.clip_grad_norm_(self.model.parameters(), limit)
@@ -266,9 +271,8 @@ class _Loop:
         self.preemption.ask()
         if not completes:
             self.preemption.leave_if_asked()
-        # Gradients are averaged over processes, but the gradient of the loss is their sum.
         with products_in(self.settings.precision):
-            self.accelerator.backward(share_of(losses, batch, examples) * self.accelerator.num_processes)
+            self.accelerator.backward(share_of(losses, batch, examples))
         self.counter.advance(batch.size)
         return losses.detach()
 

@@ -1,4 +1,4 @@
-"""Forward passes of training: which examples go together, at what precision, and shared among the processes.
+"""Passes of training: which examples go together, at what precision, and shared among the processes.
 
 The loss only couples the examples of a mini-batch (CoRT: 6 of 600 triples), so many mini-batches can be encoded
 together, sorted by length. Up to rounding, the gradients are those of one mini-batch after another.
@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import ctypes
 import os
-import warnings
 from bisect import bisect_right
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from datetime import timedelta
 from functools import partial
 from math import inf
@@ -38,6 +37,8 @@ MicroBatch: TypeAlias = Rows
 KEPT = 8_192
 # Padded tokens that are computed at once, if activations of so many are kept.
 AT_ONCE = {"cpu": 1_024, "cuda": 16_384}
+# Numbers that processes add up at once: 64 MB of gradients in fp32.
+ADDED_AT_ONCE = 16 * 1024**2
 # The other processes wait while the first one validates or writes. If it dies, the launcher ends them.
 LONGEST_WAIT = timedelta(days=1)
 
@@ -45,16 +46,12 @@ LONGEST_WAIT = timedelta(days=1)
 def make_accelerator(precision: str) -> Any:
     """Set up device, precision and, in a worker, the process group."""
     from accelerate import Accelerator
-    from accelerate.utils import AutocastKwargs, DistributedDataParallelKwargs, InitProcessGroupKwargs
+    from accelerate.utils import AutocastKwargs, InitProcessGroupKwargs
 
     # Its autocast would include heads and projections (`halve_transformers`).
     handlers: list[Any] = [AutocastKwargs(enabled=False)]
     if "LOCAL_RANK" in os.environ:
-        # Processes make different numbers of forward passes per mini-batch, so passes must not communicate.
-        handlers.append(DistributedDataParallelKwargs(broadcast_buffers=False, find_unused_parameters=True))
         handlers.append(InitProcessGroupKwargs(timeout=LONGEST_WAIT))
-        # Accelerate still uses the old name of torch's setting.
-        warnings.filterwarnings("ignore", message="`broadcast_buffers` is deprecated")
     accelerator = Accelerator(
         mixed_precision="no" if PRECISIONS[precision] == torch.float32 else precision,
         step_scheduler_with_optimizer=False,
@@ -90,6 +87,44 @@ def exchange(accelerator: Any, *values: float) -> list[list[float]]:
     mine = torch.tensor([values], dtype=torch.float64, device=accelerator.device)
     gathered: list[list[float]] = accelerator.gather(mine).tolist()
     return gathered
+
+
+def add_gradients(parameters: Iterable[nn.Parameter], accelerator: Any) -> None:
+    """Replace each gradient by its sum over all processes; one that no process has stays None.
+
+    Once per update, not in the backward pass as in `DistributedDataParallel`: processes make different numbers of
+    passes, and queries and passages may go through different layers. An optimizer skips a parameter without gradient,
+    but not one whose gradient is 0.
+    """
+    if accelerator.num_processes == 1:
+        return
+    trained = [parameter for parameter in parameters if parameter.requires_grad]
+    used = torch.tensor([one.grad is not None for one in trained], dtype=torch.int32, device=accelerator.device)
+    torch.distributed.all_reduce(used)
+    gradients: list[Tensor] = []
+    for parameter, processes in zip(trained, used.tolist(), strict=True):
+        if processes:
+            parameter.grad = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+            gradients.append(parameter.grad)
+    for some in _joined(gradients):
+        total = torch.cat([gradient.reshape(-1) for gradient in some])
+        torch.distributed.all_reduce(total)
+        sizes = [gradient.numel() for gradient in some]
+        for gradient, part in zip(some, torch.split(total, sizes), strict=True):
+            gradient.copy_(part.view_as(gradient))
+
+
+def _joined(tensors: Iterable[Tensor]) -> Iterator[list[Tensor]]:
+    """Join consecutive tensors of one type, which together have `ADDED_AT_ONCE` numbers unless one alone has more."""
+    joined, count = list[Tensor](), 0
+    for tensor in tensors:
+        if joined and (count + tensor.numel() > ADDED_AT_ONCE or tensor.dtype != joined[0].dtype):
+            yield joined
+            joined, count = [], 0
+        joined.append(tensor)
+        count += tensor.numel()
+    if joined:
+        yield joined
 
 
 class Room(NamedTuple):
@@ -159,17 +194,16 @@ class Forward:
     """Run sequences through `model`; each process runs its share, and all processes get all outputs.
 
     Gradients flow back in the process that computed an output. If every process computes the loss of all outputs, the
-    sum of their gradients is the gradient of the loss. With `alone`, this process runs all sequences itself.
+    sum of their gradients (`add_gradients`) is the gradient of the loss. With `alone`, this process runs all itself.
     """
 
     def __init__(self, model: nn.Module, settings: TrainingSettings, accelerator: Any, alone: bool = False) -> None:
         self.model, self.device, self._accelerator = model, accelerator.device, accelerator
         self._processes = 1 if alone else accelerator.num_processes
         self._gradient_checkpointing = settings.gradient_checkpointing
-        whole = accelerator.unwrap_model(model)
-        packed = isinstance(whole, TextModel) and whole.reads_no_padding
+        packed = isinstance(model, TextModel) and model.reads_no_padding
         self.room = room_of(settings, self.device, self._processes, packed)
-        self._joins = packed and whole.reads_alike()
+        self._joins = isinstance(model, TextModel) and packed and model.reads_alike()
 
     def both(self, queries: Sequences, passages: Sequences) -> tuple[Tensor, Tensor]:
         """Compute outputs of queries and passages: together if they are packed, because each pass is a wait."""
@@ -191,8 +225,7 @@ class Forward:
         parts = list(self._accelerator.gather(outputs.detach()).split(len(outputs)))
         parts[rank] = outputs
         _, first = np.unique(shares, return_index=True)
-        # All processes take part in every pass, even if another one computed the same sequences.
-        return torch.cat(parts)[torch.from_numpy(first).to(self.device)] + 0.0 * outputs.sum()  # (sequences, ...)
+        return torch.cat(parts)[torch.from_numpy(first).to(self.device)]  # (sequences, ...)
 
     def _run(self, sequences: Sequences) -> Tensor:
         model: Callable[[dict[str, Tensor]], Tensor] = self.model

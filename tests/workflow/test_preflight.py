@@ -7,8 +7,10 @@ import pytest
 
 from cort.experiment.checks import load
 from cort.experiment.experiment import Experiment
+from cort.experiment.models import released_name
 from tests.support.java import make_java
 from tests.support.jobs import job
+from tests.support.released import write_json
 from tests.tiny.generate import write_experiment
 from workflow import preflight
 
@@ -138,6 +140,22 @@ def test_folders_that_are_not_there_are_named(experiment, folder):
     # The rule that fetches it asks the hub.
     experiment.config["base_models"]["small"] = {"pretrained": "somebody/model", "revision": "abc"}
     assert preflight.check_inputs(experiment, folder) == []
+
+
+def test_a_model_of_another_kind_than_the_config_says_is_refused(experiment, folder):
+    write_json(folder / "models/released/modules.json", [])
+    write_json(folder / "models/released/config_sentence_transformers.json", {"model_type": "SparseEncoder"})
+    config = experiment.config
+    config["rerankers"]["late"] = {**config["rerankers"]["cross"], "kind": "late_interaction"}
+    config["encoders"]["splade"] = {**config["encoders"]["encoder"], "kind": "sparse"}
+    for section, name in (("encoders", "splade"), ("rerankers", "late"), ("rerankers", "cross")):
+        config[section][name] |= {"pretrained": "models/released"}
+        config["base_models"][released_name(section, name)] = {"pretrained": "models/released"}
+    lines = preflight.check_inputs(experiment, folder)
+    assert [line.split(", expected ")[1] for line in lines] == [
+        "MultiVectorEncoder; configure it as what it is",
+        "CrossEncoder; configure it as what it is",
+    ]
 
 
 def test_folders_for_output_must_be_folders(experiment, folder):

@@ -10,8 +10,10 @@ import torch
 from safetensors.torch import save_file
 
 from cort import pretrained
+from cort.models.layout import check_released
 from cort.models.rerankers import load_reranker
 from cort.models.tokenizer import load_tokenizer
+from cort.runtime.errors import InputError
 from tests.support.framing import FIRST, frame_of
 from tests.support.released import (
     change_json,
@@ -19,6 +21,7 @@ from tests.support.released import (
     tokens_of,
     weights_of,
     write_json,
+    write_modules,
     write_t5,
     write_transformer,
 )
@@ -290,6 +293,69 @@ def test_colbert_models_agree_with_sentence_transformers(lm, tmp_path, layout, s
     scores = scores_of(folder, tmp_path, passages, pairs).reshape(theirs.shape)
     assert np.abs(scores - theirs).max() < 1e-4
     assert scores.std() > 0.01
+
+
+ENCODERS = {
+    "plain transformers": None,
+    "mean": {},
+    "not normalized": {"normalize": False, "similarity": "dot"},
+    "linear layer, prompts": {
+        "dense": [(16, "linear.Identity", True)],
+        "prompts": {"query": "query: ", "document": "passage: "},
+    },
+}
+
+
+@pytest.mark.parametrize("layout", ENCODERS.values(), ids=ENCODERS)
+def test_an_encoder_of_a_mean_is_a_late_interaction_model_of_its_token_vectors(lm, tmp_path, layout):
+    """Scores are recomputed from the encoder's own token vectors, whose mean its layers turn into the text's vector."""
+    from sentence_transformers import MultiVectorEncoder, SentenceTransformer
+
+    folder = copy_model(lm, tmp_path / "peer")
+    if layout is not None:
+        write_modules(folder, length=40, **layout)
+    encoder = SentenceTransformer(str(folder), device="cpu", local_files_only=True)
+    layers = [module for module in encoder if type(module).__name__ == "Dense"]
+    passages = [*PASSAGES, LONG]
+
+    def vectors_of(texts, kind):
+        prompt = encoder.prompts[kind]
+        states = encoder.encode(texts, output_value="token_embeddings", prompt=prompt)
+        with torch.inference_mode():
+            for layer in layers:
+                states = [layer.linear(state) for state in states]
+        return [torch.nn.functional.normalize(state, dim=-1) for state in states]
+
+    queries, documents = vectors_of(QUERIES, "query"), vectors_of(passages, "document")
+    expected = [[(query @ other.T).amax(1).sum().item() for other in documents] for query in queries]
+    pairs = [(query, passage) for query in range(len(QUERIES)) for passage in range(len(passages))]
+    folder = load(folder, tmp_path, "late_interaction")
+    assert np.abs(scores_of(folder, tmp_path, passages, pairs).reshape(4, 5) - expected).max() < 1e-4
+    theirs = MultiVectorEncoder(str(folder), device="cpu")
+    similarity = theirs.similarity(theirs.encode_query(QUERIES), theirs.encode_document(passages)).numpy()
+    assert np.abs(similarity - expected).max() < 1e-4
+
+
+@pytest.mark.parametrize(
+    ("layout", "found"),
+    [
+        (
+            {"pooling": "cls"},
+            "an encoder of Transformer, Pooling (cls), Normalize, expected the same for queries: ",
+        ),
+        ({"dense": [(16, "activation.Tanh", True)]}, "Pooling (mean), Dense with Tanh, Normalize"),
+    ],
+)
+def test_an_encoder_without_trained_token_vectors_is_refused(lm, tmp_path, complaint, layout, found):
+    """`make plan` says so in the same words."""
+    folder = write_modules(copy_model(lm, tmp_path / "peer"), **layout)
+    options = ["--kind", "late_interaction", "--pretrained", folder, "--output", tmp_path / "released"]
+    line = complaint(pretrained.main, options, tmp_path / "released")
+    assert line.startswith(f"{folder}/modules.json: found ")
+    assert found in line
+    assert line.endswith("; name a ColBERT model, or train one on the transformer as a base_model")
+    with pytest.raises(InputError, match=re.escape(line)):
+        check_released(folder, "late_interaction")
 
 
 def test_lengths_of_the_config_replace_those_of_a_colbert_model(lm, tmp_path):

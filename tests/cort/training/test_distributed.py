@@ -1,5 +1,7 @@
 """Several processes train as one does; on the CPU, with gloo."""
 
+import itertools
+import json
 import os
 import signal
 import subprocess
@@ -11,8 +13,10 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from cort.formats import tables
 from cort.training.parallel import LAUNCHER, open_store, usable_processes
-from tests.support.common import ROOT, logged, read_curve, wait_until
+from tests.support.common import ROOT, logged, read_curve, wait_until, write_rows
+from tests.support.gradients import gradients_of
 from tests.support.processes import Python
 from tests.support.released import weights_of
 from tests.support.training import Process, results, without_dropout
@@ -20,9 +24,91 @@ from tests.support.training import Process, results, without_dropout
 CPU = {"ACCELERATE_USE_CPU": "true"}
 slow = pytest.mark.slow
 
+# What shipped configs train, and what else can be trained: name -> stage and options.
+REPBERT = {"pooling": "mean", "projection": "False", "dimension": 32, "similarity": "inner_product"}
+REPBERT |= {"loss": "multilabel_margin", "query_segment": 0, "passage_segment": 1}
+WEIGHTED_MEAN = {"pooling": "weighted_mean", "projection": "False", "dimension": 32, "loss": "info_nce"}
+SPLADE = {"kind": "sparse", "loss": "info_nce", "temperature": 1}
+COLBERT = {"kind": "late_interaction", "dimension": 16, "loss": "softmax"}
+WITHOUT_LAYERS = {"base_model": "no layers"}
+KINDS = {
+    "cort": ("train", {"pooling": "cls", "base_model": "albert"}),
+    "repbert": ("train", REPBERT),
+    "mean of token vectors": ("train", {**WEIGHTED_MEAN, **WITHOUT_LAYERS}),
+    "distilled": ("train", {"loss": "margin_mse"}),
+    "trained further": ("train", {"loss": "info_nce", "relative_margin": 0.05, "base_model": "encoder"}),
+    "splade": ("train", SPLADE),
+    "splade without query model": ("train", {**SPLADE, "query_encoder": "none"}),
+    "bert": ("train_reranker", {}),
+    "electra": ("train_reranker", {"base_model": "electra"}),
+    "linear head": ("train_reranker", {"head": "linear"}),
+    "colbert": ("train_reranker", {**COLBERT, "similarity": "l2", "fill_queries": "True", "skip_punctuation": "True"}),
+    "term weights": ("train_reranker", {**COLBERT, "term_weights": "True"}),
+    "term weights without layers": ("train_reranker", {**COLBERT, "term_weights": "True", **WITHOUT_LAYERS}),
+    "knrm": ("train_reranker", {"kind": "knrm", "loss": "softmax"}),
+    "conv-knrm": ("train_reranker", {"kind": "conv_knrm", "filters": 8, "loss": "softmax"}),
+}
+
+
+def qrels_of(stage_options, folder):
+    """Options of the qrels of the examples."""
+    plain = stage_options("train", folder)
+    examples = Path(plain[plain.index("--triples") + 1]).parent
+    return {"qrels": examples / "qrels.train.parquet", "validation_qrels": examples / "qrels.validation.parquet"}
+
+
+@pytest.fixture
+def trainings(world, lm, make_base_model, make_encoder, stage_options, tmp_path):
+    """Name -> stage and options, of `KINDS`."""
+    models = {"no layers": make_base_model(num_hidden_layers=0), "encoder": make_encoder()}
+    models |= {name: make_base_model(model_type=name, embedding_size=16) for name in ("albert", "electra")}
+    files = qrels_of(stage_options, tmp_path)
+    for key, query_ids in (("", world.query_ids[:20]), ("validation_", world.query_ids[20:])):
+        rows = [(*pair, number % 7) for number, pair in enumerate(itertools.product(query_ids, world.doc_ids))]
+        files[f"{key}teacher_scores"] = write_rows(tmp_path / f"{key}scores.parquet", tables.SCORES, rows)
+    made = {}
+    for name, (stage, settings) in KINDS.items():
+        # Several micro-batches; of pairs, batches of an odd number of texts.
+        changes = {"tokens_at_once": 150, "batch_size": 5, **settings}
+        changes["base_model"] = models.get(settings.get("base_model"), lm)
+        if stage == "train" and (loss := settings.get("loss")):
+            needed = "scores" if loss == "margin_mse" else "qrels"
+            changes |= {key: file for key, file in files.items() if key.endswith(needed)}
+        made[name] = stage, stage_options(stage, tmp_path, **changes)
+    return made
+
+
+@slow
+@pytest.mark.usefixtures("training_process")
+def test_two_processes_compute_the_gradients_of_one_for_all_kinds_of_models(trainings, tmp_path):
+    """In double precision. A weight that no process used has no gradient, or else AdamW would decay it."""
+    (tmp_path / "trainings.json").write_text(json.dumps(trainings))
+    store = open_store()
+    named = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(store.port), "TORCHELASTIC_USE_AGENT_STORE": "True"}
+    words = "-m", "tests.support.gradients", tmp_path / "trainings.json", tmp_path
+    processes = [
+        Python(*words, environment={**CPU, **named, "WORLD_SIZE": "2", "RANK": rank, "LOCAL_RANK": rank})
+        for rank in ("0", "1")
+    ]
+    alone = {name: gradients_of(*training) for name, training in trainings.items()}
+    assert [process.wait(600) for process in processes] == [0, 0]
+    sums = load_file(tmp_path / "sums.1.safetensors")
+    assert {name: set(gradient.flatten().tolist()) for name, gradient in sums.items()} == {
+        **{name: {3.0} for name in ("all", "half", "long")},
+        "some": {2.0},
+    }
+    for name, gradients in alone.items():
+        first, second = (load_file(tmp_path / f"{name}.{rank}.safetensors") for rank in (0, 1))
+        assert first.keys() == second.keys() == gradients.keys()
+        for weight, gradient in gradients.items():
+            assert torch.equal(first[weight], second[weight]), (name, weight)
+            assert torch.allclose(first[weight], gradient, rtol=1e-11, atol=2e-11), (name, weight)
+
 
 # Each passage of a mini-batch is a negative of its queries, whichever process encoded it; activations are not kept.
 ACROSS_PROCESSES = {"loss": "info_nce", "similarity": "cosine", "gradient_checkpointing": "True"}
+# Queries go through a layer that passages do not.
+TERM_WEIGHTS = {**COLBERT, "term_weights": "True", "batch_size": 13}
 
 
 @slow
@@ -30,6 +116,7 @@ ACROSS_PROCESSES = {"loss": "info_nce", "similarity": "cosine", "gradient_checkp
     ("stage", "more"),
     [
         ("train", ACROSS_PROCESSES),
+        ("train_reranker", TERM_WEIGHTS),
         pytest.param("train", {}, marks=pytest.mark.exhaustive),
         pytest.param("train_reranker", {}, marks=pytest.mark.exhaustive),
     ],
@@ -40,12 +127,10 @@ def test_two_processes_make_the_updates_of_one(stage, more, stage_options, lm, t
     changes = {"base_model": model, "learning_rate": 1e-3, "warmup_updates": 0, "max_gradient_norm": 1.0}
     # Texts are batched with other texts, which changes the rounding. With a small epsilon, Adam would turn rounding
     # errors of gradients near 0 into steps.
-    changes |= {"adam_epsilon": 1e-3, "gradient_accumulation": 5, "validate_every": 3, **more}
-    changes["batch_size"] = {"train": 16, "train_reranker": 26}[stage]
-    if more:
-        plain = stage_options(stage, tmp_path)
-        folder = Path(plain[plain.index("--triples") + 1]).parent
-        changes |= {"qrels": folder / "qrels.train.parquet", "validation_qrels": folder / "qrels.validation.parquet"}
+    changes |= {"adam_epsilon": 1e-3, "gradient_accumulation": 5, "validate_every": 3}
+    changes |= {"batch_size": {"train": 16, "train_reranker": 26}[stage], **more}
+    if "similarity" in more:
+        changes |= qrels_of(stage_options, tmp_path)
     curves, weights = [], []
     for processes in (1, 2):
         output = tmp_path / str(processes)
