@@ -4,7 +4,7 @@ Reads a re-ranker folder, token caches, and candidate runs or triples; writes sc
 `rerank` makes runs of any depth; encoders learn from the scores of triples. With a folder of checkpoints, an
 interrupted call resumes after the last finished block.
 
-Usage: python -m cort.score --model rerankers/small/best --candidates bm25.trec cort+bm25.trec --depth 1000
+Usage: python -m cort.score --model rerankers/small/best --candidates bm25.trec cort+bm25.trec --depths 1000 20
               --queries queries.test.arrow --passages passages.arrow --output scores.parquet
 """
 
@@ -30,8 +30,6 @@ from cort.models.truncation import Limits, log_truncation, read_limits
 from cort.runtime import cli
 from cort.runtime.errors import input_error
 from cort.runtime.options import optional, options_class, required
-from cort.settings import models
-from cort.settings.fields import as_key
 
 if TYPE_CHECKING:
     from cort.models.cross_encoder import Pairs
@@ -43,10 +41,13 @@ log = logging.getLogger(__name__)
 BLOCK = 8_192
 
 
-def distinct_pairs(runs: Iterable[Run], depth: int) -> pa.Table:
-    """Collect the distinct pairs within the top `depth` of the runs, sorted by query and document id."""
-    columns = ((run, {"query_id": run.ids_of_queries(), "doc_id": run.doc_ids}) for run in runs)
-    return _distinct([pa.table(ids).filter(run.ranks() <= depth) for run, ids in columns])
+def distinct_pairs(runs: Iterable[Run], depths: Iterable[int]) -> pa.Table:
+    """Collect the distinct pairs within the top of each run, down to its depth, sorted by query and document id."""
+    parts = []
+    for run, depth in zip(runs, depths, strict=True):
+        ids = pa.table({"query_id": run.ids_of_queries(), "doc_id": run.doc_ids})
+        parts.append(ids.filter(run.ranks() <= depth))
+    return _distinct(parts)
 
 
 def pairs_of_triples(triples: pa.Table) -> pa.Table:
@@ -108,7 +109,7 @@ class Options(ModelOptions):
 
     candidates: tuple[str, ...] = optional((), "runs whose results to score", "TREC")
     triples: str | None = optional(None, "instead of candidates, triples to train an encoder with", "PARQUET")
-    depth: int = as_key(models.Reranker, "depth")
+    depths: tuple[int, ...] = optional((), "candidates per query, of each run", "N", ge=1)
     queries: str = required("ARROW", "token cache")
     passages: str = required("ARROW", "token cache")
 
@@ -120,6 +121,9 @@ def stage(options: Options) -> None:
     if bool(options.candidates) == bool(options.triples):
         found = "both" if options.triples else "neither"
         raise input_error("--candidates, --triples", found, "one of them", "name the runs, or the triples")
+    if len(options.depths) != len(options.candidates):
+        expected = f"{len(options.candidates)}, one per run"
+        raise input_error("--depths", f"{len(options.depths)} numbers", expected, "name as many")
     model, limits = load_reranker(options.model, options.precision), read_limits(options.model)
     assert limits is not None  # noqa: S101 - only base models have none
     tokenizer = fingerprint(options.model)
@@ -128,7 +132,7 @@ def stage(options: Options) -> None:
         table, source = pairs_of_triples(tables.read_table(options.triples, tables.TRIPLES)), options.triples
     else:
         source = ", ".join(options.candidates)
-        table = distinct_pairs((read_run(path) for path in options.candidates), options.depth)
+        table = distinct_pairs(map(read_run, options.candidates), options.depths)
     log.info("%d different pairs in %s", table.num_rows, source)
     places = look_up(pairs, limits, table, source)
     compute = partial(score_block, model=model, pairs=pairs, places=places, table=table, source=source)

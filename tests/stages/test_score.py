@@ -33,7 +33,13 @@ def runs(world, tmp_path):
 @pytest.fixture
 def options(model, caches, runs, tmp_path):
     named = {"queries": caches["queries.train"], "passages": caches["passages"], "model": model, "candidates": runs[0]}
-    return lambda **changes: {**named, "output": tmp_path / "scores.parquet", **changes}
+
+    def complete(**changes):
+        given = {**named, "output": tmp_path / "scores.parquet", **changes}
+        candidates = given["candidates"] or []
+        return {"depths": [1000] * (len(candidates) if isinstance(candidates, list) else 1), **given}
+
+    return complete
 
 
 @pytest.fixture
@@ -56,17 +62,18 @@ def scored_alone(model, caches, rows):
             yield texts.score(loaded, query, passage, CPU, 1).item()
 
 
-@pytest.mark.parametrize("depth", [1, 5, 12, 1000])
-def test_each_pair_within_the_depth_of_any_run_once(runs, depth):
+@pytest.mark.parametrize("depths", [(1, 1), (5, 1000), (12, 3), (1000, 1000)])
+def test_each_pair_within_the_depth_of_its_run_once(runs, depths):
     paths, rankings = runs
-    table = score.distinct_pairs((read_run(path) for path in paths), depth)
-    expected = {(q, doc) for ranking in rankings for q, docs in ranking.items() for doc in docs[:depth]}
-    assert pairs_of(table.to_pylist()) == sorted(expected)
-    assert len(expected) < sum(len(docs[:depth]) for ranking in rankings for docs in ranking.values()) or depth == 1
+    table = score.distinct_pairs(map(read_run, paths), depths)
+    both = [*zip(rankings, depths, strict=True)]
+    listed = [(q, doc) for ranking, depth in both for q, docs in ranking.items() for doc in docs[:depth]]
+    assert pairs_of(table.to_pylist()) == sorted(set(listed))
+    assert len(set(listed)) < len(listed) or depths == (1, 1)
 
 
 def test_scores_are_those_of_the_pairs_one_by_one(model, caches, runs, run, capsys):
-    rows = run(depth=6)
+    rows = run(depths=[6, 6])
     assert pairs_of(rows) == sorted({(q, doc) for one in runs[1] for q, docs in one.items() for doc in docs[:6]})
     scores = [row["score"] for row in rows]
     assert scores == pytest.approx(list(scored_alone(model, caches, rows)), abs=1e-5)
@@ -122,6 +129,7 @@ def test_another_model_and_not_one_kind_of_candidates_are_refused(make_encoder, 
         ({"model": make_encoder()}, "found SentenceTransformer, a model of the kind encoder, expected CrossEncoder"),
         ({"triples": "triples.parquet"}, "--candidates, --triples: found both"),
         ({"candidates": None}, "--candidates, --triples: found neither"),
+        ({"depths": [10]}, "--depths: found 1 numbers, expected 2, one per run"),
     ):
         assert found in refused("score", **options(**changes))
 

@@ -378,7 +378,7 @@ rule score:
         runtime=growing(720),
     params:
         model=subpath(input.model, parent=True),
-        options=options(among("rerankers.{reranker}", "depth", "precision")),
+        options=options(settings.scored_depths, "rerankers.{reranker}.precision"),
         checkpoints=f"{paths.CHECKPOINTS}/scores/{{reranker}}/{{split}}",
     message:
         "Score the candidates of {wildcards.split} with {wildcards.reranker}"
