@@ -142,7 +142,7 @@ class Pairs:
         return np.lexsort(self.keys(self.sequences(queries, passages))[::-1])
 
     def scorer(self, model: nn.Module, device: torch.device) -> Callable[[Rows, Rows], Tensor]:
-        """Make a function that scores consecutive pairs in the `order`; on a CPU, no score depends on other pairs."""
+        """Make a function that scores consecutive pairs in the `order`; on a CPU, no fp32 score depends on others."""
 
         def score(queries: Rows, passages: Rows) -> Tensor:
             sequences = self.sequences(queries, passages)
