@@ -2,9 +2,10 @@
 
 Reads a re-ranker folder, token caches, and candidate runs or triples; writes scores.parquet. From the scores of runs,
 `rerank` makes runs of any depth; encoders learn from the scores of triples. With a folder of checkpoints, an
-interrupted call resumes after the last finished block.
+interrupted call resumes after the last finished block. With a file of known scores, pairs of the same texts and model
+that it, or another one beside it, has are not scored again.
 
-Usage: python -m cort.score --model rerankers/small/best --candidates bm25.trec cort+bm25.trec --depth 1000
+Usage: python -m cort.score --model rerankers/small/best --candidates bm25.trec cort+bm25.trec --depths 1000 20
               --queries queries.test.arrow --passages passages.arrow --output scores.parquet
 """
 
@@ -12,9 +13,9 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Iterable
-from functools import partial
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache, partial
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -24,29 +25,41 @@ from cort.formats import tables
 from cort.formats.records import Integers
 from cort.formats.runs import Run, read_run
 from cort.formats.shards import Tokens
+from cort.models.known_scores import KnownScores, Scores, keys_of
+from cort.models.layout import identity
 from cort.models.shards import Job, ModelOptions, compute_shard, refuse_others, table_writer
 from cort.models.tokenizer import fingerprint
 from cort.models.truncation import Limits, log_truncation, read_limits
 from cort.runtime import cli
 from cort.runtime.errors import input_error
 from cort.runtime.options import optional, options_class, required
-from cort.settings import models
-from cort.settings.fields import as_key
 
 if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
     from cort.models.cross_encoder import Pairs
     from cort.models.rerankers import Reranker
 
 log = logging.getLogger(__name__)
 
-# Pairs sorted by length together. Not a setting, because padding changes the last bits of the scores.
+#: rows of queries, and of passages
+Places: TypeAlias = tuple[Integers, Integers]
+Scorer: TypeAlias = "Callable[[Integers, Integers], Tensor]"
+
+# Pairs of a block; on GPUs, blocks change the last bits of the scores.
 BLOCK = 8_192
 
+BY_IDS = [("query_id", "ascending"), ("doc_id", "ascending")]
 
-def distinct_pairs(runs: Iterable[Run], depth: int) -> pa.Table:
-    """Collect the distinct pairs within the top `depth` of the runs, sorted by query and document id."""
-    columns = ((run, {"query_id": run.ids_of_queries(), "doc_id": run.doc_ids}) for run in runs)
-    return _distinct([pa.table(ids).filter(run.ranks() <= depth) for run, ids in columns])
+
+def distinct_pairs(runs: Iterable[Run], depths: Iterable[int]) -> pa.Table:
+    """Collect the distinct pairs within the top of each run, down to its depth, sorted by query and document id."""
+    parts = []
+    for run, depth in zip(runs, depths, strict=True):
+        ids = pa.table({"query_id": run.ids_of_queries(), "doc_id": run.doc_ids})
+        parts.append(ids.filter(run.ranks() <= depth))
+    return _distinct(parts)
 
 
 def pairs_of_triples(triples: pa.Table) -> pa.Table:
@@ -58,7 +71,7 @@ def pairs_of_triples(triples: pa.Table) -> pa.Table:
 
 def _distinct(parts: list[pa.Table]) -> pa.Table:
     pairs = pa.concat_tables(parts).group_by(["query_id", "doc_id"], use_threads=False).aggregate([])
-    return pairs.sort_by([("query_id", "ascending"), ("doc_id", "ascending")])
+    return pairs.sort_by(BY_IDS)
 
 
 def look_up(pairs: Pairs, limits: Limits, table: pa.Table, source: str) -> tuple[Integers, Integers]:
@@ -77,29 +90,57 @@ def look_up(pairs: Pairs, limits: Limits, table: pa.Table, source: str) -> tuple
     return queries, passages
 
 
-def score_block(
-    job: Job,
-    rows: Integers,
-    model: Reranker,
-    pairs: Pairs,
-    places: tuple[Integers, Integers],
-    table: pa.Table,
-    source: str,
-) -> pa.RecordBatch:
-    """Score the pairs in consecutive rows of a table from `source`; `places` are rows of their queries and passages.
+class Scoring:
+    """Scores pairs in the order in which their model takes them, except those that earlier jobs scored.
 
-    :raises InputError: for NaN or infinite scores.
+    :param table: distinct pairs by query and document id, from the file `source`; `places` are rows of their texts.
     """
-    import torch
 
-    queries, passages = (place[rows] for place in places)
-    with torch.inference_mode():
-        scores = pairs.score(model, queries, passages, job.device).float().cpu().numpy()  # (block,)
-    part = table.slice(int(rows[0]), len(rows))
-    ids = pc.binary_join_element_wise(part["query_id"], part["doc_id"], " ")
-    found = f"in {job.precision} a score that is no finite number"
-    refuse_others(np.isfinite(scores), ids, source, found, what="query and document")
-    return part.append_column("score", pa.array(scores)).combine_chunks().to_batches()[0]
+    def __init__(
+        self, options: Options, model: Reranker, pairs: Pairs, table: pa.Table, source: str, places: Places
+    ) -> None:
+        order = pairs.order(*places)
+        self.places = places[0][order], places[1][order]
+        self._options, self._model, self._pairs, self._source = options, model, pairs, source
+        self._table = table.take(order)
+        self._known: KnownScores | None = None
+
+    @cache  # noqa: B019 - there is one for a process
+    def _scorer(self, device: torch.device, precision: str) -> tuple[Scorer, Scores]:
+        """Return what scores pairs on a device, and the scores that are known."""
+        from cort.models.transformer import name_of
+
+        settings = {"device": name_of(device), "precision": precision}
+        identify = partial(identity, "cort.score", settings, (), self._options.model)
+        keys = keys_of(self._pairs.queries, self._pairs.passages, self.places)
+        self._known = KnownScores(self._options.output_known, identify, keys)
+        return self._pairs.scorer(self._model, device), self._known.find()
+
+    def compute(self, job: Job, rows: Integers) -> pa.RecordBatch:
+        """Score consecutive rows.
+
+        :raises InputError: for NaN or infinite scores.
+        """
+        import torch
+
+        score, known = self._scorer(job.device, job.precision)
+        scores = known[rows]  # (rows,)
+        if len(new := rows[np.isnan(scores)]):
+            with torch.inference_mode():
+                scores[np.isnan(scores)] = score(*(place[new] for place in self.places)).float().cpu().numpy()
+        part = self._table.slice(int(rows[0]), len(rows))
+        ids = pc.binary_join_element_wise(part["query_id"], part["doc_id"], " ")
+        found = f"in {job.precision} a score that is no finite number"
+        refuse_others(np.isfinite(scores), ids, self._source, found, what="query and document")
+        return part.append_column("score", pa.array(scores)).combine_chunks().to_batches()[0]
+
+    def write(self, batches: Iterator[pa.RecordBatch], count: int, precision: str) -> None:
+        """Write scores by query and document id, and keep them for later jobs."""
+        scores = pa.Table.from_batches(batches, tables.SCORES)
+        parts = scores.sort_by(BY_IDS).to_batches(BLOCK)
+        table_writer(self._options.output, tables.SCORES)(iter(parts), count, precision)
+        if self._known:
+            self._known.keep(scores["score"].to_numpy())
 
 
 @options_class
@@ -108,9 +149,12 @@ class Options(ModelOptions):
 
     candidates: tuple[str, ...] = optional((), "runs whose results to score", "TREC")
     triples: str | None = optional(None, "instead of candidates, triples to train an encoder with", "PARQUET")
-    depth: int = as_key(models.Reranker, "depth")
+    depths: tuple[int, ...] = optional((), "candidates per query, of each run", "N", ge=1)
     queries: str = required("ARROW", "token cache")
     passages: str = required("ARROW", "token cache")
+    output_known: str | None = optional(
+        None, "scores for later jobs; those in its folder are not computed again", "ARROW"
+    )
 
 
 def stage(options: Options) -> None:
@@ -120,6 +164,9 @@ def stage(options: Options) -> None:
     if bool(options.candidates) == bool(options.triples):
         found = "both" if options.triples else "neither"
         raise input_error("--candidates, --triples", found, "one of them", "name the runs, or the triples")
+    if len(options.depths) != len(options.candidates):
+        expected = f"{len(options.candidates)}, one per run"
+        raise input_error("--depths", f"{len(options.depths)} numbers", expected, "name as many")
     model, limits = load_reranker(options.model, options.precision), read_limits(options.model)
     assert limits is not None  # noqa: S101 - only base models have none
     tokenizer = fingerprint(options.model)
@@ -128,12 +175,12 @@ def stage(options: Options) -> None:
         table, source = pairs_of_triples(tables.read_table(options.triples, tables.TRIPLES)), options.triples
     else:
         source = ", ".join(options.candidates)
-        table = distinct_pairs((read_run(path) for path in options.candidates), options.depth)
+        table = distinct_pairs(map(read_run, options.candidates), options.depths)
     log.info("%d different pairs in %s", table.num_rows, source)
     places = look_up(pairs, limits, table, source)
-    compute = partial(score_block, model=model, pairs=pairs, places=places, table=table, source=source)
-    write = table_writer(options.output, tables.SCORES)
-    compute_shard("cort.score", options, model, pairs.lengths(*places), BLOCK, compute, write, "pairs")
+    scoring = Scoring(options, model, pairs, table, source, places)
+    lengths = pairs.lengths(*scoring.places)
+    compute_shard("cort.score", options, model, lengths, BLOCK, scoring.compute, scoring.write, "pairs")
 
 
 main = cli.main_of(Options, stage)

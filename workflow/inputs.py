@@ -235,7 +235,7 @@ def teacher_scores(experiment: Experiment, split: str, wildcards: Wildcards) -> 
 def all_candidates(experiment: Experiment, wildcards: Wildcards) -> list[str]:
     """Return the runs whose candidates a re-ranker scores."""
     systems = experiment.reranked_by(wildcards.reranker, wildcards.split)
-    return of_systems(experiment, paths.RUN, wildcards.split, systems)
+    return of_systems(experiment, paths.RUN, wildcards.split, [*systems])
 
 
 def shards(experiment: Experiment, path: str, wildcards: Wildcards) -> list[str]:

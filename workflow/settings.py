@@ -461,6 +461,12 @@ def audit(experiment: Experiment, wildcards: Wildcards) -> Words:
     return words + Words(option("depths", depths), {"audit.depths": depths})
 
 
+def scored_depths(experiment: Experiment, wildcards: Wildcards) -> Words:
+    """Give how many candidates per query of each run a re-ranker scores."""
+    depths = experiment.reranked_by(wildcards.reranker, wildcards.split)
+    return Words(option("depths", [*depths.values()]), {f"rerankers.{wildcards.reranker}.depth": depths})
+
+
 def curve_depths(experiment: Experiment, wildcards: Wildcards) -> Words:
     """Depths of a re-ranked system's curve."""
     depths = experiment.curve_depths(wildcards.system)

@@ -140,8 +140,8 @@ class Experiment(Results):
         return [name for name, system in self.systems.items() if system.learns()]
 
     def curve_depths(self, name: str) -> list[int]:
-        """List the numbers of candidates at which a re-ranked system is measured, up to the number scored."""
-        limit = min(self.config["rerankers"][self.systems[name].reranker()]["depth"], self.config["depth"])
+        """List the numbers of candidates at which a re-ranked system is measured, up to its depth."""
+        limit: int = self.systems[name].entry["depth"]
         return sorted({limit, *(depth for depth in self.config["evaluation"]["depths"] if depth < limit)})
 
     def indexes_of(self, split: str) -> list[tuple[str, str]]:
@@ -203,8 +203,8 @@ class Experiment(Results):
         """The systems that need runs of the validation queries, and all that they are made from."""
         return self.with_parts([*self.negative_sources, *self.tuned_systems])
 
-    def reranked_by(self, reranker: str, split: str) -> list[str]:
-        """List the systems whose candidates a re-ranker scores on a split, each once, in config order.
+    def reranked_by(self, reranker: str, split: str) -> dict[str, int]:
+        """Return the systems whose candidates a re-ranker scores on a split, in config order, and how many per query.
 
         On `train` and `validation`, these are only those that models are trained on or, on `validation`, weights are
         tuned on: others may depend on the very models.
@@ -212,7 +212,10 @@ class Experiment(Results):
         training = {"train": self.negative_sources, "validation": self.validated}
         wanted = training[split] if split in TRAINING_SPLITS else self.on_split(split)
         users = [one for name, one in self.systems.items() if name in wanted and one.reranker() == reranker]
-        return list(dict.fromkeys(part for system in users for part in system.parts()))
+        found: dict[str, int] = {}
+        for part, depth in ((part, user.entry["depth"]) for user in users for part in user.parts()):
+            found[part] = max(found.get(part, 0), depth)
+        return found
 
     @cached_property
     def _released(self) -> dict[str, tuple[str, str]]:

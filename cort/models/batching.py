@@ -32,6 +32,9 @@ Ids: TypeAlias = npt.NDArray[np.int32]
 TOKEN_BUDGETS = {"cpu": 2_048, "cuda": 16_384}
 # Batches between two checkpoints: half a minute of a BERT-base on a few cores. Not a setting either.
 BATCHES_PER_BLOCK = 64
+# What a model computes for a sequence depends, in its last bits, on the padded length, and on places in the tiles of
+# matrix products, which hold a few rows. With lengths and rows in these multiples, it does not depend on the others.
+WIDTH, ROWS = 8, 8
 # Padded tokens per token at most in batches whose layers read no padding, but embeddings and pooling do.
 PADDING = 4
 
@@ -92,16 +95,18 @@ class Sequences:
         parts = [part.among(0, theirs) for part in self.parts] + [part.among(ours, 0) for part in others.parts]
         return replace(others, parts=tuple(parts))
 
-    def batch(self, chosen: Rows) -> dict[str, Any]:
+    def batch(self, chosen: Rows, width: int = 1) -> dict[str, Any]:
         """Pad sequences: ``input_ids``, ``attention_mask`` and ``token_type_ids`` of shape (chosen, longest).
 
         The ``task`` names the kind of texts as sentence-transformers does.
+
+        :param width: columns at least.
         """
         import torch
 
         some = self.take(chosen)
         # An empty text has no token, if its tokenizer adds none; models need a column.
-        shape = len(chosen), int(some.lengths.max(initial=1))
+        shape = len(chosen), int(some.lengths.max(initial=width))
         starts = shape[1] * np.arange(shape[0]) + (shape[1] - some.lengths if self.template.left else 0)
         ids = np.full(shape, self.template.pad, np.int64)
         mask, segments = np.zeros((2, *shape), np.int64)
@@ -231,6 +236,27 @@ def by_length(lengths: Lengths, token_budget: int, packed: bool = False) -> Iter
             size = min(size, max(int(np.searchsorted(ends, before + token_budget, "right")) - start, 1))
         yield rows[start : start + size]
         start += size
+
+
+def widths_of(lengths: Lengths, longest: int) -> Lengths:
+    """Round lengths up to multiples of `WIDTH`, up to the longest that a model reads."""
+    rounded: Lengths = np.clip(-(-lengths // WIDTH) * WIDTH, 1, np.maximum(lengths, longest))
+    return rounded
+
+
+def apart(keys: Sequence[Lengths], token_budget: int, full: bool = False) -> Iterator[npt.NDArray[np.intp]]:
+    """Split rows into batches of equal keys, with a multiple of `ROWS` rows: the last one is repeated.
+
+    :param keys: widths, (rows,), and whatever else the shapes of a model's computation depend on.
+    :param full: give batches of equal keys as many rows, for convolutions.
+    """
+    rows = np.lexsort(keys[::-1])
+    changes = np.any([key[rows][1:] != key[rows][:-1] for key in keys], axis=0)
+    for alike in np.split(rows, np.flatnonzero(changes) + 1) if len(rows) else ():
+        size = max(token_budget // max(int(keys[0][alike[0]]), 1) // ROWS, 1) * ROWS
+        for start in range(0, len(alike), size):
+            some = alike[start : start + size]
+            yield np.pad(some, (0, -len(some) % (size if full else ROWS)), mode="edge")
 
 
 def padded_tokens(lengths: Lengths, token_budget: int) -> int:

@@ -10,17 +10,25 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from cort.formats.shards import Tokens
-from cort.models.batching import Lengths, Part, Rows, Sequences, framed_pairs
+from cort.models.batching import Lengths, Part, Rows, Sequences, framed_pairs, widths_of
 from cort.models.building import SCORES, dense, new_transformer, set_tokenizer
 from cort.models.modules import TextModel, route
 from cort.models.pair_prompt import PairPrompt, divide, render
 from cort.models.settings import PairSettings
 from cort.models.tokenizer import Template
-from cort.models.transformer import LEAST_AFTER_PROMPT, check_length, forward_by_length, heads_of, in_single_precision
+from cort.models.transformer import (
+    LEAST_AFTER_PROMPT,
+    check_length,
+    forward_apart,
+    forward_by_length,
+    heads_of,
+    in_single_precision,
+)
 from cort.runtime.errors import input_error
 
 
@@ -112,6 +120,8 @@ class Pairs:
     model: Any
     #: whether pairs that are scored together share encodings of texts
     shared = False
+    #: whether the model has convolutions, whose last bits depend on the number of rows
+    convolves = False
 
     def score(
         self, model: nn.Module, queries: Rows, passages: Rows, device: torch.device, token_budget: int | None = None
@@ -126,6 +136,23 @@ class Pairs:
     def scores(self, forward: Callable[[Sequences], Tensor], queries: Rows, passages: Rows) -> Tensor:
         """Score pairs with `forward`; returns logits (pairs,)."""
         return forward(self.sequences(queries, passages))
+
+    def order(self, queries: Rows, passages: Rows) -> Rows:
+        """Order pairs for `scorer`, so that those of similar length are scored together; ties stay in order."""
+        return np.lexsort(self.keys(self.sequences(queries, passages))[::-1])
+
+    def scorer(self, model: nn.Module, device: torch.device) -> Callable[[Rows, Rows], Tensor]:
+        """Make a function that scores consecutive pairs in the `order`; on a CPU, no fp32 score depends on others."""
+
+        def score(queries: Rows, passages: Rows) -> Tensor:
+            sequences = self.sequences(queries, passages)
+            return forward_apart(model, sequences, self.keys(sequences), device, self.convolves)
+
+        return score
+
+    def keys(self, sequences: Sequences) -> list[Lengths]:
+        """Return what the shapes of the computation for each pair depend on: its width."""
+        return [widths_of(sequences.lengths, self.model.max_length)]
 
     def sequences(self, queries: Rows, passages: Rows) -> Sequences:
         """Frame the pairs of some rows."""

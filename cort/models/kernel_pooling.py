@@ -23,7 +23,7 @@ from torch.nn import functional
 
 from cort.formats.artifacts import write_artifact
 from cort.formats.shards import Tokens
-from cort.models.batching import Part, Sequences, constant
+from cort.models.batching import Lengths, Part, Sequences, constant, widths_of
 from cort.models.cross_encoder import Pairs
 from cort.models.layout import tokenizer_folder
 from cort.models.loading import load_transformer, read_settings
@@ -132,6 +132,13 @@ def pool_kernels(
 
 class WordPairs(Pairs):
     """Pairs of queries and passages, concatenated without special tokens."""
+
+    convolves = True
+
+    def keys(self, sequences: Sequences) -> list[Lengths]:
+        """Return what shapes depend on: the width, and where the passage begins."""
+        longest = self.model.query_length + self.model.max_length
+        return [widths_of(sequences.lengths, longest), sequences.parts[0].counts]
 
     def join(self, queries: Part, passages: Part) -> Sequences:
         """Concatenate queries and passages, each truncated to its limit."""

@@ -14,6 +14,7 @@ import json
 import string
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,17 +26,19 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from cort.formats.shards import Origin, Tokens
-from cort.models.batching import FramedTexts, Lengths, Rows, Sequences, constant
+from cort.models.batching import FramedTexts, Lengths, Rows, Sequences, constant, widths_of
 from cort.models.building import TOKENS, dense, routed
 from cort.models.cross_encoder import Pairs
 from cort.models.layout import model_fingerprint
 from cort.models.modules import KINDS, OWN, WEIGHTS, TextModel, route
 from cort.models.settings import PairSettings
 from cort.models.tokenizer import load_tokenizer, special_id
-from cort.models.transformer import forward_by_length, single
+from cort.models.transformer import forward_apart, forward_by_length, single
 
 # Pairs whose tokens are compared at once; the vectors of each pair are copied.
 PAIRS_AT_ONCE = 1_024
+# Numbers in the padded vectors of queries, and of passages, that are held while their pairs are scored.
+NUMBERS_AT_ONCE = 1 << 26
 # Similarity of a query token to a passage without tokens, which thus ranks last: lower than any other, however vectors
 # are rounded, and for inner products of vectors up to length 65504.
 LOWEST = {"cosine": -2.0, "dot": -(65504.0**2), "l2": -8.0}
@@ -202,14 +205,64 @@ class InteractingPairs(Pairs):
         (first, query_of), (second, passage_of) = (np.unique(rows, return_inverse=True) for rows in (queries, passages))
         query_vectors = forward(self._of("query").sequences(first))
         passage_vectors = forward(self._of("passage").sequences(second))
-        places = (
-            torch.split(torch.from_numpy(of).to(query_vectors.device), PAIRS_AT_ONCE) for of in (query_of, passage_of)
-        )
+        return self._compare(query_vectors, passage_vectors, query_of, passage_of)
+
+    def _compare(self, queries: Tensor, passages: Tensor, query_of: Rows, passage_of: Rows) -> Tensor:
+        """Score pairs of rows of vectors; returns (pairs,)."""
+        places = (torch.split(torch.from_numpy(of).to(queries.device), PAIRS_AT_ONCE) for of in (query_of, passage_of))
         parts = [
-            max_similarity(query_vectors[query], passage_vectors[passage], self.model.similarity)
+            max_similarity(queries[query], passages[passage], self.model.similarity)
             for query, passage in zip(*places, strict=True)
         ]
         return torch.cat(parts)
+
+    def order(self, queries: Rows, passages: Rows) -> Rows:
+        """Order pairs by blocks of queries whose vectors fit into memory, and there by passage."""
+        return np.lexsort((queries, passages, queries // self._at_once("query")))
+
+    def scorer(self, model: nn.Module, device: torch.device) -> Callable[[Rows, Rows], Tensor]:
+        """Make a function that scores consecutive pairs in the `order`, and encodes a text of each block once."""
+        at_once = self._at_once("query")
+        held, rows = torch.empty(0), np.empty(0, np.int64)
+
+        def score(queries: Rows, passages: Rows) -> Tensor:
+            nonlocal held, rows
+            parts = []
+            for some in self._runs(queries, passages):
+                needed = np.unique(queries[some])
+                if len(rows) and rows[0] // at_once != needed[0] // at_once:
+                    rows = rows[:0]
+                if len(new := np.setdiff1d(needed, rows)):
+                    encoded = self._encode(model, "query", new, device)
+                    held = torch.cat([held[: len(rows)], encoded]) if len(rows) else encoded
+                    rows = np.concatenate([rows, new])
+                distinct, of = np.unique(passages[some], return_inverse=True)
+                by_row = np.argsort(rows)
+                places = by_row[np.searchsorted(rows, queries[some], sorter=by_row)], of
+                parts.append(self._compare(held, self._encode(model, "passage", distinct, device), *places))
+            return torch.cat(parts)
+
+        return score
+
+    def _runs(self, queries: Rows, passages: Rows) -> list[slice]:
+        """Divide ordered pairs into runs of one block of queries, and of passages whose vectors fit into memory."""
+        blocks, at_once = queries // self._at_once("query"), self._at_once("passage")
+        new = np.concatenate([[True], (np.diff(blocks) != 0) | (np.diff(passages) != 0)])
+        starts = np.flatnonzero(new)  # of the pairs of each passage in each block
+        of_block = np.searchsorted(blocks[starts], blocks[starts])
+        first = (np.arange(len(starts)) - of_block) % at_once == 0
+        ends = [*starts[first].tolist(), len(queries)]
+        return [slice(start, end) for start, end in pairwise(ends)]
+
+    def _at_once(self, kind: str) -> int:
+        """Count the texts of a kind whose vectors are held at once."""
+        return max(NUMBERS_AT_ONCE // (self.model.framings[kind].length * (self.model.dimension + 1)), 1)
+
+    def _encode(self, model: nn.Module, kind: str, rows: Rows, device: torch.device) -> Tensor:
+        """Encode texts, each as it would be among any others; returns (rows, width, dimension + 1)."""
+        sequences = self._of(kind).sequences(rows)
+        keys = [widths_of(sequences.lengths, self.model.framings[kind].length)]
+        return forward_apart(model, sequences, keys, device)
 
     def passes(self, queries: Rows, passages: Rows) -> list[Lengths]:
         """Return the lengths of the distinct queries, and of the distinct passages."""

@@ -14,8 +14,9 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from cort.models.batching import TOKEN_BUDGETS, Packing, Sequences, by_length, sent
+from cort.models.batching import TOKEN_BUDGETS, Lengths, Packing, Sequences, apart, by_length, sent
 from cort.runtime.errors import input_error
+from cort.runtime.machine import name_of_processor
 from cort.runtime.progress import Counter
 
 log = logging.getLogger(__name__)
@@ -92,6 +93,35 @@ def forward_by_length(
     return torch.cat(parts)[sent(torch.from_numpy(inverse), device)]
 
 
+def forward_apart(
+    model: Callable[[dict[str, Any]], Tensor],
+    sequences: Sequences,
+    keys: Sequence[Lengths],
+    device: torch.device,
+    full: bool = False,
+) -> Tensor:
+    """Run sequences through the model such that what it computes for each does not depend on the others.
+
+    On CPUs, this is exact; on GPUs, sequences may be packed, and equal up to rounding.
+
+    :param keys: as of `apart`, as is `full`.
+    :returns: one output per sequence, in order, shape (sequences, ...).
+    """
+    parts: list[Tensor] = []
+    order: list[npt.NDArray[np.intp]] = []
+    for members in apart(keys, TOKEN_BUDGETS[device.type], full):
+        batch = sequences.batch(members, int(keys[0][members[0]]))
+        batch |= {name: sent(value, device) for name, value in batch.items() if isinstance(value, Tensor)}
+        if device.type == "cuda" and not sequences.template.left:
+            batch["packing"] = Packing.of(sequences.lengths[members], batch["input_ids"].shape[1]).on(device)
+        # Repetitions of the last member stand at the end.
+        found = 1 + int((members != members[-1]).sum())
+        parts.append(model(batch)[:found])  # (found, ...)
+        order.append(members[:found])
+    inverse = np.argsort(np.concatenate(order), kind="stable")
+    return torch.cat(parts)[sent(torch.from_numpy(inverse), device)]
+
+
 @contextmanager
 def counted(model: nn.Module, counter: Counter) -> Iterator[None]:
     """Count the texts or pairs that go through the model."""
@@ -114,6 +144,11 @@ def choose_device(threads: int, leased: Sequence[str]) -> torch.device:
         names = ", ".join(leased)
         log.warning("torch %s cannot use %s (CPU build or driver); the CPU is used", torch.__version__, names)
     return torch.device("cpu")
+
+
+def name_of(device: torch.device) -> str:
+    """Name a device, which determines the last bits of what it computes."""
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else name_of_processor()
 
 
 def in_single_precision(head: nn.Module) -> None:

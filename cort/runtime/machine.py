@@ -41,7 +41,7 @@ def describe_hardware() -> dict[str, Any]:
     cards = output_of("nvidia-smi", "--query-gpu=name,memory.total,driver_version", "--format=csv,noheader")
     return {
         "host": platform.node(),
-        "processor": _processor(),
+        "processor": name_of_processor(),
         "architecture": platform.machine(),
         "cores": len(os.sched_getaffinity(0)),
         "memory_mb": total_memory() >> 20,
@@ -49,7 +49,8 @@ def describe_hardware() -> dict[str, Any]:
     }
 
 
-def _processor() -> str:
+def name_of_processor() -> str:
+    """Name the model of the processor, or its architecture."""
     with suppress(OSError), open("/proc/cpuinfo", encoding="utf-8") as handle:
         for line in handle:
             if line.startswith("model name"):

@@ -269,8 +269,8 @@ class Reranker(Scoring, Trainable):
     which means relevant; a language model that answers yes or no; a ColBERT model of PyLate, Stanford or
     sentence-transformers, or an encoder of means; a monoT5 or RankT5. Lengths come from its files; keys set here
     override them. With `training`, a cross-encoder or ColBERT model is trained further."""
-    depth: int = setting(1000, "candidates per query and run", ge=1, le=100_000)
-    """Candidates scored per query and system."""
+    depth: int = setting(1000, ge=1, le=100_000)
+    """Candidates re-ranked per query, for systems that set no `depth` of their own."""
     precision: PrecisionOrAuto = "fp32"
     """Arithmetic of scoring and of encoding for retrieval; `auto` as for encoders."""
     ivfpq: IvfPq = field(default_factory=IvfPq)

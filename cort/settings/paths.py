@@ -16,6 +16,8 @@ KEPT = "results/.smoke-test" if smoke_test.is_on() else "results/.downloads"
 DATASET = "results/{dataset}"
 #: State of unfinished work, from which a retry goes on. No output: Snakemake deletes those of a job that ended early.
 CHECKPOINTS = "results/{dataset}/checkpoints"
+#: Scores of pairs, from which later jobs go on when candidates change.
+KNOWN_SCORES = "results/{dataset}/checkpoints/known_scores/{reranker}/"
 
 # Raw files, and the tables made of them.
 RAW_COLLECTION = "results/{dataset}/raw/collection.tsv"

@@ -125,7 +125,8 @@ class Reranking:
     reranker: str | None = setting(None, names="rerankers")
     """Name under `rerankers`."""
     depth: int | None = setting(None, ge=1, le=100_000)
-    """With `rerank`, candidates to re-rank; the others follow in their order."""
+    """With `rerank`, candidates to score and re-rank, by default the re-ranker's `depth`; the others follow in their
+    order."""
     weight: float | None = setting(None, "of the re-ranker's scores against the run's own, 0 to 1", "X", ge=0, le=1)
     """Weight of the re-ranker's scores; those of the re-ranked system get 1 minus it. Both are scaled from 0 to 1 over
     the candidates of a query. By default 1; 0 keeps the order."""

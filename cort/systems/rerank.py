@@ -46,17 +46,12 @@ class Rerank(System):
         """How the weight is tuned."""
         return self.entry.get("tune")
 
-    def most_candidates(self) -> int:
-        """Count the candidates that are retrieved and scored."""
-        scored: int = self.config["rerankers"][self.entry["reranker"]]["depth"]
-        retrieved: int = self.config["depth"]
-        return min(scored, retrieved)
-
     def fill(self) -> None:
         """Set depth and weight."""
         if "tune" not in self.entry:
             self.entry.setdefault("weight", WEIGHT)
-        self.entry.setdefault("depth", self.most_candidates())
+        usual = self.config["rerankers"][self.entry["reranker"]]["depth"]
+        self.entry.setdefault("depth", min(usual, self.config["depth"]))
 
     def check(self) -> Iterator[str]:
         """Check that there is a re-ranker, the depth, the tuning."""
@@ -68,10 +63,10 @@ class Rerank(System):
         if name is None:
             yield f"{self.place}: found no reranker, expected one of {listed(rerankers)}; name it"
             return
-        if rerankers.get(name) and self.entry.get("depth", 1) > (most := self.most_candidates()):
+        if self.entry.get("depth", 1) > (most := self.config["depth"]):
             yield (
                 f"{self.place}.depth: found {self.entry['depth']}, expected at most {most}, the candidates that are "
-                f"retrieved (depth) and scored (rerankers.{name}.depth); lower it or raise these"
+                "retrieved (depth); lower it or raise depth"
             )
 
     def describe(self) -> str:

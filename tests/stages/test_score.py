@@ -1,3 +1,6 @@
+import re
+from collections import Counter
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -6,7 +9,8 @@ import torch
 from cort import score
 from cort.formats import tables
 from cort.formats.runs import read_run
-from cort.formats.shards import Tokens, read_precision
+from cort.formats.shards import Tokens, read_precision, write_tokens
+from cort.models import late_interaction
 from cort.models.rerankers import load_reranker
 from tests.support.common import write_ranked, write_rows
 
@@ -33,7 +37,13 @@ def runs(world, tmp_path):
 @pytest.fixture
 def options(model, caches, runs, tmp_path):
     named = {"queries": caches["queries.train"], "passages": caches["passages"], "model": model, "candidates": runs[0]}
-    return lambda **changes: {**named, "output": tmp_path / "scores.parquet", **changes}
+
+    def complete(**changes):
+        given = {**named, "output": tmp_path / "scores.parquet", **changes}
+        candidates = given["candidates"] or []
+        return {"depths": [1000] * (len(candidates) if isinstance(candidates, list) else 1), **given}
+
+    return complete
 
 
 @pytest.fixture
@@ -56,17 +66,18 @@ def scored_alone(model, caches, rows):
             yield texts.score(loaded, query, passage, CPU, 1).item()
 
 
-@pytest.mark.parametrize("depth", [1, 5, 12, 1000])
-def test_each_pair_within_the_depth_of_any_run_once(runs, depth):
+@pytest.mark.parametrize("depths", [(1, 1), (5, 1000), (12, 3), (1000, 1000)])
+def test_each_pair_within_the_depth_of_its_run_once(runs, depths):
     paths, rankings = runs
-    table = score.distinct_pairs((read_run(path) for path in paths), depth)
-    expected = {(q, doc) for ranking in rankings for q, docs in ranking.items() for doc in docs[:depth]}
-    assert pairs_of(table.to_pylist()) == sorted(expected)
-    assert len(expected) < sum(len(docs[:depth]) for ranking in rankings for docs in ranking.values()) or depth == 1
+    table = score.distinct_pairs(map(read_run, paths), depths)
+    both = [*zip(rankings, depths, strict=True)]
+    listed = [(q, doc) for ranking, depth in both for q, docs in ranking.items() for doc in docs[:depth]]
+    assert pairs_of(table.to_pylist()) == sorted(set(listed))
+    assert len(set(listed)) < len(listed) or depths == (1, 1)
 
 
 def test_scores_are_those_of_the_pairs_one_by_one(model, caches, runs, run, capsys):
-    rows = run(depth=6)
+    rows = run(depths=[6, 6])
     assert pairs_of(rows) == sorted({(q, doc) for one in runs[1] for q, docs in one.items() for doc in docs[:6]})
     scores = [row["score"] for row in rows]
     assert scores == pytest.approx(list(scored_alone(model, caches, rows)), abs=1e-5)
@@ -76,14 +87,104 @@ def test_scores_are_those_of_the_pairs_one_by_one(model, caches, runs, run, caps
     assert f"passages of the pairs: {len(rows)} texts" in logged
 
 
-def test_blocks_change_the_last_bits_at_most(stage, options, runs, run, monkeypatch):
-    content = stage("score", **options()).read_bytes()
-    # The order of the runs changes no byte.
-    assert stage("score", **options(candidates=runs[0][::-1])).read_bytes() == content
-    together = run()
+KINDS = [
+    {},
+    {"head": "linear"},
+    {"kind": "late_interaction", "dimension": 5, "term_weights": True},
+    {"kind": "late_interaction", "dimension": 5, "fill_queries": True, "similarity": "dot"},
+    {"kind": "knrm"},
+    {"kind": "conv_knrm", "filters": 4},
+]
+
+
+@pytest.mark.parametrize("settings", KINDS, ids=str)
+def test_no_score_depends_on_other_pairs(make_reranker, stage, options, runs, run, monkeypatch, settings):
+    named = {"model": make_reranker(**settings)}
+    content = stage("score", **options(**named)).read_bytes()
+    rows = run(**named)
+    everything = {(row["query_id"], row["doc_id"]): row["score"] for row in rows}
+    for changes in (
+        {"depths": [3, 1]},
+        {"candidates": runs[0][1], "depths": 7},
+        {"candidates": runs[0][0], "depths": 1},
+    ):
+        some = run(**named, **changes)
+        assert [row["score"] for row in some] == [everything[pair] for pair in pairs_of(some)]
+    # Nor on the order of the runs, blocks, or how many vectors fit into memory.
+    assert stage("score", **options(**named, candidates=runs[0][::-1])).read_bytes() == content
     monkeypatch.setattr(score, "BLOCK", 7)
-    for row, other in zip(together, run(), strict=True):
-        assert other == row | {"score": pytest.approx(row["score"], abs=1e-5)}
+    monkeypatch.setattr(late_interaction, "NUMBERS_AT_ONCE", 1_000)
+    assert run(**named) == rows
+
+
+def test_late_interaction_encodes_each_text_of_a_block_once(make_reranker, options, run, monkeypatch):
+    encoded, forward = Counter(), late_interaction.forward_apart
+
+    def count(model, sequences, *others):
+        encoded.update((sequences.kind, int(row)) for row in sequences.parts[1].rows)
+        return forward(model, sequences, *others)
+
+    monkeypatch.setattr(late_interaction, "forward_apart", count)
+    rows = run(model=make_reranker(kind="late_interaction", dimension=5))
+    assert Counter(kind for kind, _ in encoded) == {
+        "query": len({row["query_id"] for row in rows}),
+        "passage": len({row["doc_id"] for row in rows}),
+    }
+    assert set(encoded.values()) == {1}
+
+
+def known(capsys):
+    """How many of how many pairs had scores."""
+    return re.findall(r"(\d+) of (\d+) pairs have scores of earlier jobs", capsys.readouterr().err)
+
+
+@pytest.mark.parametrize("settings", KINDS[::2], ids=str)
+def test_pairs_with_scores_of_earlier_jobs_are_not_scored_again(
+    make_reranker, stage, options, runs, run, tmp_path, capsys, settings
+):
+    named = {"model": make_reranker(**settings)}
+    fresh = stage("score", **options(**named)).read_bytes()
+    few = len(run(**named, depths=[3, 2], output_known=tmp_path / "known" / "test.arrow"))
+    capsys.readouterr()
+    # Of another split.
+    named["output_known"] = tmp_path / "known" / "other.arrow"
+    assert stage("score", **options(**named)).read_bytes() == fresh
+    total = str(len(run()))
+    assert known(capsys) == [(str(few), total)]
+    for changes in ({}, {"candidates": runs[0][::-1]}):
+        assert stage("score", **options(**named, **changes)).read_bytes() == fresh
+        assert known(capsys) == [(total, total)]
+    # The scores of fewer pairs drop none.
+    run(**named, depths=[1, 1])
+    assert stage("score", **options(**named)).read_bytes() == fresh
+    assert known(capsys)[-1] == (total, total)
+
+
+def test_scores_of_another_text_or_model_or_damaged_ones_are_not_used(
+    make_reranker, stage, options, caches, tmp_path, capsys
+):
+    kept = tmp_path / "known.arrow"
+    named = {"output_known": kept}
+    first = stage("score", **options(**named)).read_bytes()
+    tokens, changed = Tokens(caches["passages"]), tmp_path / "changed.arrow"
+    texts = [tokens[row].tolist() for row in range(len(tokens))]
+    row = tokens.ids.to_pylist().index("d3")
+    write_tokens(
+        changed, [(tokens.ids.combine_chunks(), [*texts[:row], texts[row][::-1], *texts[row + 1 :]])], tokens.tokenizer
+    )
+    capsys.readouterr()
+    found = stage("score", **options(**named, passages=changed)).read_bytes()
+    ((some, total),) = known(capsys)
+    assert 0 < int(total) - int(some) <= 8
+    assert found == stage("score", **options(passages=changed)).read_bytes() != first
+    capsys.readouterr()
+    for changes in ({"model": make_reranker(seed=2)}, {"model": make_reranker(seed=2), "precision": "bf16"}):
+        stage("score", **options(**named, **changes))
+        assert known(capsys) == [("0", total)]
+    kept.write_bytes(kept.read_bytes()[:-20])
+    kept.with_name(".known.arrow.sum").unlink()
+    assert stage("score", **options(**named)).read_bytes() == first
+    assert known(capsys) == [("0", total)]
 
 
 @pytest.mark.usefixtures("bf16")
@@ -122,6 +223,7 @@ def test_another_model_and_not_one_kind_of_candidates_are_refused(make_encoder, 
         ({"model": make_encoder()}, "found SentenceTransformer, a model of the kind encoder, expected CrossEncoder"),
         ({"triples": "triples.parquet"}, "--candidates, --triples: found both"),
         ({"candidates": None}, "--candidates, --triples: found neither"),
+        ({"depths": [10]}, "--depths: found 1 numbers, expected 2, one per run"),
     ):
         assert found in refused("score", **options(**changes))
 

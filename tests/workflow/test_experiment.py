@@ -325,13 +325,27 @@ def test_systems_that_wait_for_themselves_are_refused(changes, circle):
     assert circle_of(changes) == circle
 
 
+ASKED = [("bm25", 2), ("bm25", 40), ("cort+bm25", 30), ("cort", 5)]
+
+
 def test_no_circle_where_an_encoder_learns_from_reranked_bm25():
     teacher = {"rerank": "bm25", "reranker": "cross"}
     experiment = built({"systems teacher": teacher, "encoders encoder triples system": "teacher"})
     assert experiment.negative_sources == ["teacher", "bm25"]
     # On training queries the candidates of `cort+bm25-cross` would wait for the encoder.
-    assert experiment.reranked_by("cross", "train") == ["bm25"]
-    assert experiment.reranked_by("cross", "test") == ["cort+bm25", "bm25"]
+    assert experiment.reranked_by("cross", "train") == {"bm25": 20}
+    assert experiment.reranked_by("cross", "test") == {"cort+bm25": 10, "bm25": 20}
+
+
+def test_candidates_are_scored_down_to_the_greatest_depth_that_is_asked_of_each_run():
+    systems = {f"{part}-{depth}": {"rerank": part, "reranker": "cross", "depth": depth} for part, depth in ASKED}
+    experiment = built({f"systems {name}": entry for name, entry in systems.items()})
+    assert experiment.reranked_by("cross", "test") == {"cort+bm25": 30, "bm25": 40, "cort": 5}
+    assert experiment.curve_depths("bm25-2") == [1, 2]
+    # The re-ranker's own depth is that of systems that set none, up to the depth of runs.
+    default = built({"systems new": {"rerank": "bm25", "reranker": "cross"}, "rerankers cross depth": 1000})
+    assert default.systems["new"].entry["depth"] == default.config["depth"] == 50
+    assert default.reranked_by("cross", "test") == {"cort+bm25": 10, "bm25": 50}
 
 
 def test_defaults_are_filled_in_and_the_original_is_left_alone():
@@ -411,9 +425,9 @@ def test_splits_of_published_runs_and_what_is_made_from_them():
     assert experiment.splits_of("bm25") == ["test", "dev", "dl19"]
     for name in ("published", "mixed", "mixed-cross"):
         assert experiment.splits_of(name) == ["test", "dl19"]
-    assert experiment.reranked_by("cross", "test") == ["cort+bm25", "mixed"]
-    assert experiment.reranked_by("cross", "dev") == ["cort+bm25"]
-    assert experiment.reranked_by("cross", "train") == []
+    assert [*experiment.reranked_by("cross", "test")] == ["cort+bm25", "mixed"]
+    assert [*experiment.reranked_by("cross", "dev")] == ["cort+bm25"]
+    assert experiment.reranked_by("cross", "train") == {}
 
 
 NOTHING_LEARNT = {key: GONE for key in ("encoders", "rerankers", "evaluation", "papers", "submissions")}
@@ -612,8 +626,8 @@ def test_a_merge_keeps_the_settings_of_its_method_and_is_described_by_them():
         "chosen": "top 20 of tuned re-ranked by cross, its weight tuned for RR@10 on validation",
     }
     # What is tuned waits for the re-ranker's scores of validation candidates; who only re-ranks does not.
-    assert experiment.reranked_by("cross", "validation") == ["tuned"]
-    assert experiment.reranked_by("cross", "train") == []
+    assert [*experiment.reranked_by("cross", "validation")] == ["tuned"]
+    assert experiment.reranked_by("cross", "train") == {}
 
 
 def test_validation_runs_are_as_deep_as_those_that_weights_are_for():

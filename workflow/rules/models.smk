@@ -378,14 +378,15 @@ rule score:
         runtime=growing(720),
     params:
         model=subpath(input.model, parent=True),
-        options=options(among("rerankers.{reranker}", "depth", "precision")),
+        options=options(settings.scored_depths, "rerankers.{reranker}.precision"),
         checkpoints=f"{paths.CHECKPOINTS}/scores/{{reranker}}/{{split}}",
+        known=f"{paths.KNOWN_SCORES}{{split}}.arrow",
     message:
         "Score the candidates of {wildcards.split} with {wildcards.reranker}"
     shell:
         "exec python -m cort.score --model {params.model:q} --candidates {input.candidates:q} {params.options:q}"
         " --queries {input.queries:q} --passages {input.passages:q} --threads {threads} --output {output:q}"
-        " --checkpoints {params.checkpoints:q} --log {log:q}"
+        " --checkpoints {params.checkpoints:q} --output-known {params.known:q} --log {log:q}"
 
 
 rule score_triples:
@@ -405,12 +406,13 @@ rule score_triples:
         model=subpath(input.model, parent=True),
         options=options("rerankers.{reranker}.precision"),
         checkpoints=f"{paths.CHECKPOINTS}/scores/{{reranker}}/triples/{{encoder}}.{{split}}",
+        known=f"{paths.KNOWN_SCORES}triples.{{encoder}}.{{split}}.arrow",
     message:
         "Score the {wildcards.split} triples of {wildcards.encoder} with {wildcards.reranker}"
     shell:
         "exec python -m cort.score --model {params.model:q} --triples {input.triples:q} {params.options:q}"
         " --queries {input.queries:q} --passages {input.passages:q} --threads {threads} --output {output:q}"
-        " --checkpoints {params.checkpoints:q} --log {log:q}"
+        " --checkpoints {params.checkpoints:q} --output-known {params.known:q} --log {log:q}"
 
 
 rule import_expansions:

@@ -139,7 +139,7 @@ def stage_arguments(stage, tmp_path, caches, make_encoder, make_reranker, t5=Non
     pairs = itertools.product(range(10), range(20))
     candidates.write_text("".join(f"q{q} Q0 d{d} {d + 1} {1 / (d + 1)} x\n" for q, d in pairs), "utf-8")
     files = ["--queries", caches["queries.train"], "--passages", caches["passages"]]
-    return ["--model", make_reranker(), "--candidates", candidates, *files]
+    return ["--model", make_reranker(), "--candidates", candidates, "--depths", 1000, *files]
 
 
 @pytest.mark.parametrize("stage", ["encode", "encode tokens", "expand predict", "score"])

@@ -354,7 +354,7 @@ def test_a_reranker_scores_as_the_stage_does(make_reranker, world, caches, tmp_p
     ranking = Ranking(world.query_ids[0], [str(doc_id) for doc_id in world.doc_ids[:9]], -np.arange(9.0))
     write_run(tmp_path / "run.trec", [ranking], "x")
     files = {"queries": caches["queries.train"], "passages": caches["passages"], "candidates": tmp_path / "run.trec"}
-    named = {**files, "model": model, "output": tmp_path / "scores.parquet"}
+    named = {**files, "model": model, "depths": 1000, "output": tmp_path / "scores.parquet"}
     assert score.main(command_line(named)) == 0
     expected = tables.read_table(tmp_path / "scores.parquet", tables.SCORES)
     passages = Tokens(caches["passages"])
