@@ -9,9 +9,12 @@ import subprocess
 import sys
 
 import pytest
+import yaml
 
+from cort.experiment.checks import read
 from tests.support.changes import altered, mark_as_built, prepare
 from tests.support.common import ROOT
+from tests.support.configs import reversed_keys
 from tests.support.forking import run_module
 from tests.support.processes import Python
 from tests.support.sandbox import copy_with_tiny
@@ -102,6 +105,19 @@ def test_jobs_know_what_they_are(jobs):
     assert {job.name for job in jobs if job.planned} > {"train encoder", "retrieve test/cort", "collection"}
     (tuning,) = (job for job in jobs if job.rule == "bm25_tune")
     assert tuning.benchmark == "benchmarks/tiny/bm25_tune/bm25.tsv"
+
+
+def test_the_order_of_keys_is_no_param(fresh, tmp_path, monkeypatch):
+    monkeypatch.chdir(fresh)
+    tuned = {"systems": ["cort", "bm25"], "method": "linear", "tune": {"measure": "RR@10", "folds": 2}}
+    path = altered(fresh, tmp_path / "ordered.yaml", {"systems.tuned": {"fuse": tuned}})
+    found = []
+    for config in (read(path), reversed_keys(read(path))):
+        path.write_text(yaml.safe_dump(config, sort_keys=False), "utf-8")
+        planned, _ = plan_jobs(["--cores", "2", "--configfile", str(path)])
+        found.append([(job.name, job.params) for job in planned])
+    assert found[0] == found[1]
+    assert any("tune.folds" in param for _, params in found[0] for param in params)
 
 
 def test_latencies_that_somebody_put_there_are_no_jobs(fresh, monkeypatch):
