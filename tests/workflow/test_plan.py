@@ -1,10 +1,11 @@
 """`python -m workflow.plan` and `python -m workflow.why` on the tiny experiment, as a person calls them."""
 
-import fcntl
+import contextlib
 import os
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 
@@ -13,13 +14,14 @@ import yaml
 
 from cort.experiment.checks import read
 from tests.support.changes import altered, mark_as_built, prepare
-from tests.support.common import ROOT
+from tests.support.common import ROOT, wait_until
 from tests.support.configs import reversed_keys
-from tests.support.forking import run_module
+from tests.support.forking import run_module, snakemake
 from tests.support.processes import Python
-from tests.support.sandbox import copy_with_tiny
+from tests.support.sandbox import copy_with_tiny, executable
 from tests.support.workflow import RULES, plan_jobs
 from workflow import plan
+from workflow.running import LOCKS
 from workflow.snakemake_api import PlanError
 
 pytestmark = pytest.mark.slow
@@ -162,44 +164,58 @@ def test_what_the_machine_lacks_is_told_after_the_jobs(quick, fresh, jobs, monke
 
 
 def test_a_run_is_left_to_snakemake_without_a_plan(quick, fresh):
-    try:
-        status, output, errors, called = quick(fresh, None, *TINY, "--run", "--", "--keep-incomplete")
-    finally:
-        shutil.rmtree(fresh / "results")
+    status, output, errors, called = quick(fresh, None, *TINY, "--run", "--", "--keep-incomplete")
     assert (status, output, errors) == (0, "", [])
-    options = ["--nolock", "--cores", "all", "--keep-incomplete", *TINY]
+    options = ["--cores", "all", "--keep-incomplete", *TINY]
     assert called == [[sys.executable, "-m", "snakemake", *options]]
 
 
-def test_a_second_build_is_refused_in_one_line(quick, tmp_path, fresh):
-    shutil.copytree(fresh / "tiny", tmp_path / "tiny")
-    (tmp_path / "results").mkdir()
-    with open(tmp_path / plan.LOCK, "w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        for option in ("--run", "--force"):
-            status, _, errors, called = quick(tmp_path, None, *TINY, option)
-            assert (status, called) == (1, [])
-            assert errors == ["results/.lock: found a running build, expected none; wait for it or end it"]
-    assert quick(tmp_path, None, *TINY, "--run")[0] == 0
+PASSAGES = "results/tiny/collection/passages.parquet"
+LOCKED = r"\.snakemake/locks: found the lock of a build "
 
 
-def test_the_lock_is_snakemakes_until_it_ends_and_not_its_jobs(tmp_path):
-    # Instead of Snakemake: starts a job as that does, and waits.
-    script = "import subprocess, sys; print(subprocess.Popen(['sleep', '60']).pid, flush=True); sys.stdin.read()"
-    (tmp_path / "snakemake.py").write_text(script)
-    options = {"environment": {"PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)])}, "cwd": tmp_path}
-    options |= dict.fromkeys(("stdin", "stdout"), subprocess.PIPE)
-    with Python("-c", "from workflow import plan; plan.run([])", **options) as process:
-        job = int(process.stdout.readline())
-        with open(tmp_path / plan.LOCK, "w") as file:
-            with pytest.raises(BlockingIOError):
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            process.kill()
-            process.wait()
-            # Though its job is alive.
-            os.kill(job, 0)
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        os.kill(job, 9)
+@pytest.fixture
+def stopped(fresh, real_starts):
+    """Begin to build the passages by a command line, and stop it when it has the lock; the lock is gone afterwards."""
+    with contextlib.ExitStack() as stack:
+
+        def begin(*words):
+            nothing = dict.fromkeys(("stdout", "stderr"), subprocess.DEVNULL)
+            process = stack.enter_context(Python(*words, cwd=fresh, **nothing))
+            locks = (fresh / LOCKS).glob
+            wait_until(lambda: any(path.stat().st_size for path in locks("*.output.lock")))
+            process.send_signal(signal.SIGSTOP)
+            return process
+
+        yield begin
+    shutil.rmtree(fresh / LOCKS, ignore_errors=True)
+
+
+def test_a_second_build_is_refused_and_told_who_runs(quick, fresh, stopped):
+    process = stopped(executable("snakemake"), PASSAGES, "--cores", 1, *TINY)
+    for option in ("--run", "--force"):
+        status, output, (line,), called = quick(fresh, None, *TINY, option)
+        assert (status, output, called) == (1, "", [])
+        running = f"that runs: process {process.pid} \\({TINY[1]}\\), expected none; wait for its end, or end it"
+        assert re.fullmatch(LOCKED + running, line)
+    # Another experiment of the same folder.
+    other = altered(fresh, fresh / "tiny" / "other.yaml", {"dataset": "other"})
+    assert quick(fresh, None, "--configfile", other, "--run")[0] == 0
+    process.kill()
+    process.wait()
+    status, _, (line,), _ = quick(fresh, None, *TINY, "--run")
+    killed = f"{LOCKED}of tiny that no process .*, expected none; if it was killed, call `(.*)`, .*"
+    command = re.fullmatch(killed, line)[1]
+    assert shlex.split(command)[1:] == ["--unlock", *TINY]
+    subprocess.run(shlex.split(command), cwd=fresh, check=True, capture_output=True)
+    assert quick(fresh, None, *TINY, "--run")[0] == 0
+
+
+def test_snakemake_refuses_what_make_builds(fresh, stopped):
+    stopped("-m", "workflow.plan", "--run", *TINY, "--", PASSAGES, "--cores", 1)
+    status, output = snakemake(fresh, PASSAGES, "--cores", 1, *TINY)
+    assert status == 1
+    assert "Directory cannot be locked" in output
 
 
 def test_inputs_that_are_not_there_are_refused_without_a_plan(quick, fresh, tmp_path):
