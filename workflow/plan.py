@@ -42,7 +42,8 @@ def main(argv: list[str] | None = None) -> int:
             jobs, here = plan(arguments)
             waiting = [job for job in jobs if job.planned]
             sys.stdout.write(describe(experiment, waiting))
-            problems = preflight.check_machine(waiting, experiment) if here else []
+            planned = {file for job in waiting for file in job.outputs}
+            problems = preflight.check_machine(experiment, planned.__contains__, here)
     except (ConfigError, InputError, PlanError) as error:
         problems = [str(error)]
     sys.stderr.write("".join(f"{line}\n" for line in problems))

@@ -27,6 +27,7 @@ from workflow.snakemake_api import PlanError
 pytestmark = pytest.mark.slow
 
 TINY = ["--configfile", "tiny/tiny.yaml"]
+PASSAGES = "results/tiny/collection/passages.parquet"
 LINE = r"^\S.*: found .+, expected .+; .+$"
 
 
@@ -154,6 +155,22 @@ def test_a_cluster_is_not_judged_by_this_machine(call, fresh, tmp_path):
     assert (status, ": found" in output) == (0, False), output
 
 
+def test_what_the_machine_lacks_ends_a_build_before_its_first_job(fresh, tmp_path, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    tree = shutil.copytree(fresh, tmp_path / "tree")
+    path = altered(tree, tree / "gpu.yaml", {"encoders.encoder.training.gpus": 3})
+    words = ("--cores", 1, "--configfile", path)
+    card = "results/tiny/encoders/encoder/best/README.md"
+    for status, output in (snakemake(tree, card, *words), run_module(tree, "workflow.plan", "--run", *words[2:])):
+        assert status == 1
+        (line,) = (line for line in output.splitlines() if re.match(LINE, line))
+        assert line.startswith("encoders.encoder.training.gpus: found 3 on a machine with 0 GPUs, expected 1 at most; ")
+        assert "Traceback" not in output
+        assert not (tree / "results").exists()
+    # What is not made here needs nothing.
+    assert snakemake(tree, PASSAGES, *words)[0] == 0
+
+
 def test_what_the_machine_lacks_is_told_after_the_jobs(quick, fresh, jobs, monkeypatch):
     monkeypatch.setattr(plan.preflight, "java_home", lambda: fresh / "none")
     status, output, errors, _ = quick(fresh, jobs, *TINY)
@@ -170,7 +187,6 @@ def test_a_run_is_left_to_snakemake_without_a_plan(quick, fresh):
     assert called == [[sys.executable, "-m", "snakemake", *options]]
 
 
-PASSAGES = "results/tiny/collection/passages.parquet"
 LOCKED = r"\.snakemake/locks: found the lock of a build "
 
 
