@@ -56,7 +56,7 @@ def check_inputs(experiment: Experiment, folder: Path) -> list[str]:
         if name.startswith(PREFIX):
             continue
         if name.startswith("-"):
-            lines += _line(place, name, "a path that does not begin with a hyphen", f"write ./{name}")
+            lines += _line(place, name, "a path that begins with no hyphen", f"write ./{name}")
         elif not path.is_file():
             found = "which is no file" if path.exists() else "no such file"
             lines += _line(place, f"{name}, {found}", "a file", "put it there or fix the path")

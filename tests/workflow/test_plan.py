@@ -287,6 +287,30 @@ def test_what_changed_comes_first_and_then_what_follows(call, finished, tmp_path
     assert "  bm25 test/bm25: after split test\n" in second
 
 
+def test_results_move_with_their_records_or_are_accepted_without(call, fresh, finished, tmp_path):
+    nothing = (0, "Nothing would run: everything is up to date.\n")
+    for name, moved in (("with", ("results", "logs", "benchmarks", ".snakemake")), ("without", ("results",))):
+        tree = shutil.copytree(fresh, tmp_path / name, ignore=shutil.ignore_patterns(".snakemake"))
+        for folder in moved:
+            # As `cp -r`, which gives every file a new time; first what was made last.
+            for path in sorted((finished / folder).rglob("*"), reverse=True):
+                (tree / path.relative_to(finished).parent).mkdir(parents=True, exist_ok=True)
+                if path.is_file():
+                    shutil.copyfile(path, tree / path.relative_to(finished))
+        if name == "with":
+            assert call("plan", tree, *TINY) == nothing
+    status, output = call("why", tree, *TINY)
+    assert status == 0
+    text = " ".join(output.split())
+    assert (
+        "Snakemake has no record, in .snakemake, of how existing files were made. If results were copied from" in text
+    )
+    assert "how it was made is not recorded" in text
+    assert "has other content" not in text
+    assert snakemake(tree, "--cores", 1, "--touch", *TINY)[0] == 0
+    assert call("plan", tree, *TINY) == nothing
+
+
 def test_what_was_never_made_is_not_made_yet(call, fresh):
     status, output = call("why", fresh, "results/tiny/collection/passages.parquet", *TINY)
     assert (status, output) == (0, "1 job would run.\n\nChanged or missing:\n  collection: not made yet\n")
