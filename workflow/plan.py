@@ -17,6 +17,7 @@ from cort.experiment.experiment import Experiment
 from cort.runtime.errors import InputError
 from workflow import preflight
 from workflow.command_line import columns, new_parser, part_arguments
+from workflow.forecast import forecast
 from workflow.running import check_lock
 from workflow.snakemake_api import Job, PlanError, plan
 
@@ -41,7 +42,7 @@ def main(argv: list[str] | None = None) -> int:
         if not problems:
             jobs, here = plan(arguments)
             waiting = [job for job in jobs if job.planned]
-            sys.stdout.write(describe(experiment, waiting))
+            sys.stdout.write(describe(experiment, waiting) + forecast(experiment, waiting))
             planned = {file for job in waiting for file in job.outputs}
             problems = preflight.check_machine(experiment, planned.__contains__, here)
     except (ConfigError, InputError, PlanError) as error:

@@ -23,8 +23,8 @@ FILES, WIDTH = 3, columns(100)
 SHOWN, LONGEST = 5, 60
 UNMADE, UNRECORDED = "not made yet", "how it was made is not recorded"
 COPIED = (
-    "Snakemake has no record, in .snakemake, of how existing files were made. If results were copied from another folder, "
-    "copy its .snakemake, too, or accept them (docs/operations.md, Moving results)."
+    "Snakemake has no record, in .snakemake, of how existing files were made. If results were copied from another "
+    "folder, copy its .snakemake, too, or accept them (docs/operations.md, Moving results)."
 )
 
 

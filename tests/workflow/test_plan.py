@@ -93,7 +93,9 @@ def quick(monkeypatch, capsys):
 def test_a_plan_has_the_number_of_jobs_of_each_rule(call, fresh, jobs):
     status, output = call("plan", fresh, *TINY)
     assert status == 0
-    first, *others = output.splitlines()
+    counted, scored = output.split("\n\nPairs to score:\n")
+    first, *others = counted.splitlines()
+    assert scored == "  cross on test: at most 10 x the queries of test\n"
     assert first == f"tiny: {len(jobs)} jobs would run."
     counts = dict(re.findall(r"(\w+) (\d+)(?:,|$)", " ".join(others)))
     assert {name: int(count) for name, count in counts.items()} == {
