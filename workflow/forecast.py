@@ -85,11 +85,13 @@ def pairs_to_score(experiment: Experiment, to_make: Callable[[str], bool]) -> li
 
 
 def count_queries(experiment: Experiment, split: str) -> int | None:
-    """Count the queries of a split, if its file is there."""
+    """Count the queries of a split, if its file is there and whole."""
     import pyarrow.parquet
 
-    file = experiment.at(paths.QUERIES, split=split)
-    return pyarrow.parquet.read_metadata(file).num_rows if os.path.exists(file) else None
+    try:
+        return int(pyarrow.parquet.read_metadata(experiment.at(paths.QUERIES, split=split)).num_rows)
+    except (OSError, ValueError):
+        return None
 
 
 def files_to_fetch(experiment: Experiment, jobs: Sequence[Job]) -> list[Source]:

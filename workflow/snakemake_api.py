@@ -62,7 +62,9 @@ def runs_here(workflow: Any) -> bool:
 
 
 def planned_files(workflow: Any) -> set[str]:
-    """Return what the jobs will make that are about to run."""
+    """Return what the jobs will make that are about to run; nothing if they only get new times (`--touch`)."""
+    if workflow.touch:
+        return set()
     return {str(file) for job in workflow.dag.needrun_jobs() for file in job.output}
 
 

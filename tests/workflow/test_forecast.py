@@ -39,6 +39,8 @@ def test_queries_are_counted_once_they_are_there(tmp_path, monkeypatch):
     assert forecast.forecast(experiment, jobs).splitlines()[2] == "  cross on test: at most 10 x the queries of test"
     queries = Path(experiment.at(paths.QUERIES, split="test"))
     queries.parent.mkdir(parents=True)
+    queries.touch()
+    assert forecast.count_queries(experiment, "test") is None
     pyarrow.parquet.write_table(pyarrow.table({"query_id": [*map(str, range(1_200))]}), queries)
     assert forecast.forecast(experiment, jobs).splitlines()[2] == "  cross on test: at most 10 x 1,200 queries = 12,000"
 
