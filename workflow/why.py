@@ -21,7 +21,11 @@ from workflow.snakemake_api import Job, PlanError, plan
 FILES, WIDTH = 3, columns(100)
 # Most differences of a kind, and characters of a value, that are shown.
 SHOWN, LONGEST = 5, 60
-UNMADE = "not made yet"
+UNMADE, UNRECORDED = "not made yet", "how it was made is not recorded"
+COPIED = (
+    "Snakemake has no record, in .snakemake, of how existing files were made. If results were copied from another "
+    "folder, copy its .snakemake, too, or accept them (docs/operations.md, Moving results)."
+)
 
 
 class Params(NamedTuple):
@@ -69,6 +73,8 @@ def render(jobs: Sequence[Job], targets: Sequence[str], folder: Path) -> str:
             groups.setdefault((job.rule, *reasons), []).append(job)
     first = [_paragraph(alike, reasons) for (_, *reasons), alike in groups.items()]
     lines = ["1 job would run." if len(waiting) == 1 else f"{len(waiting)} jobs would run."]
+    unrecorded = any(UNRECORDED in reasons for _, *reasons in groups)
+    lines += ["", *textwrap.wrap(COPIED, WIDTH)] if unrecorded else []
     lines += ["", "Changed or missing:", *first] if first else []
     lines += ["", "Follows, because an input is rebuilt:", *others] if others else []
     return "\n".join(lines) + "\n"
@@ -83,7 +89,12 @@ def _causes_of(job: Job) -> Iterator[str]:
         yield f"{_are(missing)} missing" if record else UNMADE
     if incomplete := sorted(reason.incomplete_output):
         yield f"its last run was interrupted and left {_list(incomplete)} incomplete"
-    for name in sorted(reason.updated_input):
+    updated = sorted(reason.updated_input)
+    if updated and not missing and not record:
+        # Only the times of files are known.
+        yield UNRECORDED
+        updated = []
+    for name in updated:
         another = record and name not in record.input
         yield f"its input {name} {'replaces another file' if another else 'has other content'}"
     if reason.input_changed and record:

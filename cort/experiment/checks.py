@@ -23,7 +23,7 @@ from cort.experiment.smaller import add_smaller
 from cort.experiment.variants import check_variants, variant_at
 from cort.formats.yaml_files import read_yaml, separate
 from cort.runtime.errors import InputError, check_name
-from cort.runtime.keys import keys_of, part_of
+from cort.runtime.keys import in_order, keys_of, part_of
 from cort.runtime.reading import lines_of, mistakes_in
 from cort.settings.config import BM25, LEARNERS, Config, is_trained
 from cort.settings.models import BaseModel
@@ -53,7 +53,7 @@ def read(path: str | Path) -> Config:
 
 
 def complete(config: Config, source: str) -> Config:
-    """Return the config with all defaults.
+    """Return the config with all defaults and its keys in the order of their declaration; that of a file means nothing.
 
     :param source: where it came from, named in errors.
     :raises ConfigError: with a line per mistake.
@@ -68,7 +68,7 @@ def complete(config: Config, source: str) -> Config:
         config["splits"][name].setdefault("measures", config["evaluation"]["measures"])
     for system in experiment.systems.values():
         system.fill()
-    return config
+    return in_order(config, Keys)  # type: ignore[no-any-return]
 
 
 def extended(config: Config, source: str) -> Config:

@@ -21,7 +21,7 @@ import pyarrow as pa
 from cort.formats.artifacts import read_artifact
 from cort.formats.shards import Shard, open_shards
 from cort.formats.tables import open_arrow
-from cort.retrieval.indexes import FIX, IDS_FILE, INDEXES, META_FILE
+from cort.retrieval.indexes import FIX, IDS_FILE, INDEXES, INSTALL_HNSWLIB, META_FILE
 from cort.retrieval.rankings import Approximate, DocIds, IndexSearch, Results, Rows, Vectors
 from cort.retrieval.vectors import PassageVectors
 from cort.runtime.errors import input_error
@@ -177,6 +177,5 @@ def library() -> Any:
     try:
         import hnswlib
     except ImportError as error:
-        fix = "install g++ and the headers of Python, then `make hnswlib` or `pip install hnswlib==0.8.0`"
-        raise input_error("hnswlib", "no such package", "hnswlib 0.8.0", fix) from error
+        raise input_error("hnswlib", "no such package", "hnswlib 0.8.0", INSTALL_HNSWLIB) from error
     return hnswlib

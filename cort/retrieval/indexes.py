@@ -10,6 +10,8 @@ from cort.settings.systems import HnswSearch, IvfPqSearch, OnngSearch
 
 #: how to install the library for IVF-PQ
 INSTALL_FAISS = "`pip install faiss-cpu==1.15.1`"
+#: how to compile the library for HNSW
+INSTALL_HNSWLIB = "install g++ and the headers of Python, then `make hnswlib` or `pip install hnswlib==0.8.0`"
 META_FILE, IDS_FILE = "meta.json", "ids.arrow"
 FIX = "delete the index and build it again"
 # Recall of exact search that an audit's choice must reach, by default.

@@ -92,6 +92,20 @@ def part_of(hint: Any, name: str) -> Key:
     return keys_of(hint).get(name) or Key(entries[0] if entries else Any, {}, None)
 
 
+def in_order(values: Any, hint: Any) -> Any:
+    """Copy nested mappings with the keys of a section in the order in which they are declared, others sorted.
+
+    Named entries of a section stay in the order of their file, which is that of tables and pages.
+    """
+    if not isinstance(values, dict):
+        return values
+    keys = [*keys_of(hint)]
+    of_sections = keys_of(part_of(hint, "").hint)
+    names = [*values] if of_sections and not keys else sorted(values)
+    names.sort(key=lambda name: keys.index(name) if name in keys else len(keys))
+    return {name: in_order(values[name], part_of(hint, name).hint) for name in names}
+
+
 def choices_of(hint: Any) -> tuple[Any, ...]:
     """List the types that a type is a choice of."""
     # `Literal | None` is a Union, `int | None` a UnionType.

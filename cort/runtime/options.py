@@ -94,14 +94,25 @@ def places_of(options: Any, outputs: bool) -> Iterator[str]:
             yield from filter(None, places)
 
 
+def words_of(name: str, value: Any) -> list[str]:
+    """Format a value, or the values of a list, as the words of an option; nothing for None and an empty list.
+
+    A value that begins with a hyphen is part of the word, or it would be read as an option.
+    """
+    option = option_of(name)
+    if not isinstance(value, list | tuple):
+        return [] if value is None else [f"{option}={value}"]
+    values = [*map(str, value)]
+    if any(word.startswith("-") for word in values):
+        return [f"{option}={word}" for word in values]
+    return [option, *values] if values else []
+
+
 def to_words(options: Any) -> list[str]:
     """Format options as the words of the command line that yields them."""
-    words = []
-    for field in dataclasses.fields(options):
-        values = _values(options, field.name)
-        if values not in ((), (None,)):
-            words += [option_of(field.name), *map(str, values)]
-    return words
+    return [
+        word for field in dataclasses.fields(options) for word in words_of(field.name, getattr(options, field.name))
+    ]
 
 
 def _values(options: Any, name: str) -> tuple[Any, ...]:
@@ -115,7 +126,8 @@ def _describe(key: Key) -> dict[str, Any]:
     given: dict[str, Any] = {"required": True} if required else {"default": argparse.SUPPRESS}
     hint = key.hint
     if typing.get_origin(hint) is tuple:
-        hint, given["nargs"] = typing.get_args(hint)[0], "+" if required else "*"
+        # `--runs a b` and `--runs=a --runs=b` mean the same.
+        hint, given["nargs"], given["action"] = typing.get_args(hint)[0], "+" if required else "*", "extend"
     elif key.may_lack:
         given["nargs"] = "?"
     if hint is bool:

@@ -160,6 +160,7 @@ def test_a_workflow_that_was_killed_goes_on_where_the_transfer_was(tmp_path, rea
         with Python(*words, cwd=tree, stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT):
             wait_until(lambda: server.sent["/tiny.tar.gz"] == [2_000])
             wait_until(lambda: any(path.stat().st_size == 2_000 for path in (tree / paths.KEPT).rglob("*.part")))
+        assert snakemake(tree, "--unlock", "--configfile", config)[0] == 0
         status, output = snakemake(tree, *arguments)
         assert status == 0, output[-5_000:]
         assert server.sent["/tiny.tar.gz"] == [2_000, size - 2_000]

@@ -268,7 +268,7 @@ def test_an_objective_is_one_function_and_its_settings_in_one_file(tree):
     write_config(tree, "loss.yaml", config)
     target = "results/tiny/encoders/logistic/curve.csv"
     status, output = snakemake(tree, "--dry-run", "--printshellcmds", "--configfile", "loss.yaml", "--", target)
-    assert (status, "--loss ranknet " in output, "--sharpness 10 " in output) == (0, True, True), output[-3_000:]
+    assert (status, "--loss=ranknet " in output, "--sharpness=10 " in output) == (0, True, True), output[-3_000:]
     assert build(tree, target, "loss.yaml")["train"] == 1
     check_loss(tree)
     config["encoders"]["logistic"]["sharpness"] = 1001

@@ -104,7 +104,7 @@ def test_the_start_with_documents(tree):
     tuned = read_artifact(results / "notes-synthetic" / "weights" / "static+bm25.json", TunedWeights)
     assert tuned.weights[0] <= 0.5
     log = (tree / "logs" / "notes" / "fuse" / "queries.static+bm25.log").read_text("utf-8")
-    assert "--tuned results/notes-synthetic/weights/static+bm25.json" in log
+    assert "--tuned=results/notes-synthetic/weights/static+bm25.json" in log
     follow(tree, explore)
     follow(tree, judge)
     texts = texts_by_id(results / "notes" / "collection" / "passages.parquet")

@@ -7,6 +7,8 @@ import pytest
 
 from cort.experiment.checks import ConfigError, complete
 from cort.experiment.experiment import Experiment
+from cort.experiment.keys import Experiment as Keys
+from cort.runtime.keys import keys_of, part_of
 from tests.tiny.generate import make_config
 
 GONE = object()
@@ -51,3 +53,12 @@ def mistakes_in(config):
     lines = str(caught.value).split("\n")
     assert all(line.startswith("tiny.yaml: ") for line in lines)
     return [line.removeprefix("tiny.yaml: ") for line in lines]
+
+
+def reversed_keys(values, hint=Keys):
+    """Copy a config with the keys of its sections from last to first; entries, whose order is that of tables, stay."""
+    if not isinstance(values, dict):
+        return values
+    has_entries = not keys_of(hint) and keys_of(part_of(hint, "").hint)
+    names = values if has_entries else reversed(values)
+    return {name: reversed_keys(values[name], part_of(hint, name).hint) for name in names}

@@ -19,6 +19,7 @@ from cort.runtime.keys import choices_of, keys_of
 from scripts.json_schema import schema_of
 from tests.support import coverage
 from tests.support.common import ROOT
+from tests.support.configs import reversed_keys
 
 README = ROOT / "config" / "README.md"
 REFERENCE = ROOT / "docs" / "reference.md"
@@ -101,6 +102,23 @@ def keys(schema, path=""):
 
 
 KEYS = {path: (part, required) for path, part, required in keys(schema_of(Experiment))}
+
+
+@pytest.mark.parametrize("path", [*EXPERIMENTS, *ABLATIONS, *MATRIX[1:], *BEIR], ids=lambda path: path.stem)
+def test_the_order_of_keys_means_nothing(path, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    config = read(path)
+    # Text, which has an order. The workflow sees nothing else of a config.
+    assert json.dumps(complete(reversed_keys(config), "x")) == json.dumps(complete(config, "x"))
+
+
+def test_the_order_of_entries_stays():
+    systems = {name: {"retrieve": "bm25"} for name in ("c", "bm25", "a")}
+    config = {"systems": systems, "splits": {"z": {"queries": "q"}, "y": {"queries": "q"}}}
+    config |= {"dataset": "x", "collection": {"passages": "p"}}
+    found = complete(config, "x")
+    assert ([*found["systems"]], [*found["splits"]]) == (["c", "bm25", "a"], ["z", "y"])
+    assert list(found)[:2] == ["dataset", "title"]
 
 
 def test_every_key_is_described_in_one_sentence():

@@ -1,27 +1,33 @@
 """`python -m workflow.plan` and `python -m workflow.why` on the tiny experiment, as a person calls them."""
 
-import fcntl
+import contextlib
 import os
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 
 import pytest
+import yaml
 
+from cort.experiment.checks import read
 from tests.support.changes import altered, mark_as_built, prepare
-from tests.support.common import ROOT
+from tests.support.common import ROOT, wait_until
+from tests.support.configs import reversed_keys
 from tests.support.forking import run_module, snakemake
 from tests.support.processes import Python
-from tests.support.sandbox import copy_with_tiny
+from tests.support.sandbox import copy_with_tiny, executable
 from tests.support.workflow import RULES, plan_jobs
 from workflow import plan
+from workflow.running import LOCKS
 from workflow.snakemake_api import PlanError
 
 pytestmark = pytest.mark.slow
 
 TINY = ["--configfile", "tiny/tiny.yaml"]
+PASSAGES = "results/tiny/collection/passages.parquet"
 LINE = r"^\S.*: found .+, expected .+; .+$"
 
 
@@ -87,7 +93,9 @@ def quick(monkeypatch, capsys):
 def test_a_plan_has_the_number_of_jobs_of_each_rule(call, fresh, jobs):
     status, output = call("plan", fresh, *TINY)
     assert status == 0
-    first, *others = output.splitlines()
+    counted, scored = output.split("\n\nPairs to score:\n")
+    first, *others = counted.splitlines()
+    assert scored == "  cross on test: at most 10 x the queries of test\n"
     assert first == f"tiny: {len(jobs)} jobs would run."
     counts = dict(re.findall(r"(\w+) (\d+)(?:,|$)", " ".join(others)))
     assert {name: int(count) for name, count in counts.items()} == {
@@ -109,6 +117,19 @@ def test_a_run_of_training_queries_takes_all_cores_and_others_half(fresh):
     assert status == 0, output
     commands = re.findall(r"cort\.retrieve bm25 --threads (\d+) .*--output \S*/runs/(\w+)/bm25\.trec", output)
     assert {split: threads for threads, split in commands} == {"train": "6", "validation": "3", "test": "3"}
+
+
+def test_the_order_of_keys_is_no_param(fresh, tmp_path, monkeypatch):
+    monkeypatch.chdir(fresh)
+    tuned = {"systems": ["cort", "bm25"], "method": "linear", "tune": {"measure": "RR@10", "folds": 2}}
+    path = altered(fresh, tmp_path / "ordered.yaml", {"systems.tuned": {"fuse": tuned}})
+    found = []
+    for config in (read(path), reversed_keys(read(path))):
+        path.write_text(yaml.safe_dump(config, sort_keys=False), "utf-8")
+        planned, _ = plan_jobs(["--cores", "2", "--configfile", str(path)])
+        found.append([(job.name, job.params) for job in planned])
+    assert found[0] == found[1]
+    assert any("tune.folds" in param for _, params in found[0] for param in params)
 
 
 def test_latencies_that_somebody_put_there_are_no_jobs(fresh, monkeypatch):
@@ -143,6 +164,22 @@ def test_a_cluster_is_not_judged_by_this_machine(call, fresh, tmp_path):
     assert (status, ": found" in output) == (0, False), output
 
 
+def test_what_the_machine_lacks_ends_a_build_before_its_first_job(fresh, tmp_path, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    tree = shutil.copytree(fresh, tmp_path / "tree")
+    path = altered(tree, tree / "gpu.yaml", {"encoders.encoder.training.gpus": 3})
+    words = ("--cores", 1, "--configfile", path)
+    card = "results/tiny/encoders/encoder/best/README.md"
+    for status, output in (snakemake(tree, card, *words), run_module(tree, "workflow.plan", "--run", *words[2:])):
+        assert status == 1
+        (line,) = (line for line in output.splitlines() if re.match(LINE, line))
+        assert line.startswith("encoders.encoder.training.gpus: found 3 on a machine with 0 GPUs, expected 1 at most; ")
+        assert "Traceback" not in output
+        assert not (tree / "results").exists()
+    # What is not made here needs nothing.
+    assert snakemake(tree, PASSAGES, *words)[0] == 0
+
+
 def test_what_the_machine_lacks_is_told_after_the_jobs(quick, fresh, jobs, monkeypatch):
     monkeypatch.setattr(plan.preflight, "java_home", lambda: fresh / "none")
     status, output, errors, _ = quick(fresh, jobs, *TINY)
@@ -153,44 +190,57 @@ def test_what_the_machine_lacks_is_told_after_the_jobs(quick, fresh, jobs, monke
 
 
 def test_a_run_is_left_to_snakemake_without_a_plan(quick, fresh):
-    try:
-        status, output, errors, called = quick(fresh, None, *TINY, "--run", "--", "--keep-incomplete")
-    finally:
-        shutil.rmtree(fresh / "results")
+    status, output, errors, called = quick(fresh, None, *TINY, "--run", "--", "--keep-incomplete")
     assert (status, output, errors) == (0, "", [])
-    options = ["--nolock", "--cores", "all", "--keep-incomplete", *TINY]
+    options = ["--cores", "all", "--keep-incomplete", *TINY]
     assert called == [[sys.executable, "-m", "snakemake", *options]]
 
 
-def test_a_second_build_is_refused_in_one_line(quick, tmp_path, fresh):
-    shutil.copytree(fresh / "tiny", tmp_path / "tiny")
-    (tmp_path / "results").mkdir()
-    with open(tmp_path / plan.LOCK, "w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        for option in ("--run", "--force"):
-            status, _, errors, called = quick(tmp_path, None, *TINY, option)
-            assert (status, called) == (1, [])
-            assert errors == ["results/.lock: found a running build, expected none; wait for it or end it"]
-    assert quick(tmp_path, None, *TINY, "--run")[0] == 0
+LOCKED = r"\.snakemake/locks: found the lock of a build "
 
 
-def test_the_lock_is_snakemakes_until_it_ends_and_not_its_jobs(tmp_path):
-    # Instead of Snakemake: starts a job as that does, and waits.
-    script = "import subprocess, sys; print(subprocess.Popen(['sleep', '60']).pid, flush=True); sys.stdin.read()"
-    (tmp_path / "snakemake.py").write_text(script)
-    options = {"environment": {"PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)])}, "cwd": tmp_path}
-    options |= dict.fromkeys(("stdin", "stdout"), subprocess.PIPE)
-    with Python("-c", "from workflow import plan; plan.run([])", **options) as process:
-        job = int(process.stdout.readline())
-        with open(tmp_path / plan.LOCK, "w") as file:
-            with pytest.raises(BlockingIOError):
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            process.kill()
-            process.wait()
-            # Though its job is alive.
-            os.kill(job, 0)
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        os.kill(job, 9)
+@pytest.fixture
+def stopped(fresh, real_starts):
+    """Begin to build the passages by a command line, and stop it when it has the lock; the lock is gone afterwards."""
+    with contextlib.ExitStack() as stack:
+
+        def begin(*words):
+            nothing = dict.fromkeys(("stdout", "stderr"), subprocess.DEVNULL)
+            process = stack.enter_context(Python(*words, cwd=fresh, **nothing))
+            locks = (fresh / LOCKS).glob
+            wait_until(lambda: any(path.stat().st_size for path in locks("*.output.lock")))
+            process.send_signal(signal.SIGSTOP)
+            return process
+
+        yield begin
+    shutil.rmtree(fresh / LOCKS, ignore_errors=True)
+
+
+def test_a_second_build_is_refused_and_told_who_runs(quick, fresh, stopped):
+    process = stopped(executable("snakemake"), PASSAGES, "--cores", 1, *TINY)
+    for option in ("--run", "--force"):
+        status, output, (line,), called = quick(fresh, None, *TINY, option)
+        assert (status, output, called) == (1, "", [])
+        running = f"that runs: process {process.pid} \\({TINY[1]}\\), expected none; wait for its end, or end it"
+        assert re.fullmatch(LOCKED + running, line)
+    # Another experiment of the same folder.
+    other = altered(fresh, fresh / "tiny" / "other.yaml", {"dataset": "other"})
+    assert quick(fresh, None, "--configfile", other, "--run")[0] == 0
+    process.kill()
+    process.wait()
+    status, _, (line,), _ = quick(fresh, None, *TINY, "--run")
+    killed = f"{LOCKED}of tiny that no process .*, expected none; if it was killed, call `(.*)`, .*"
+    command = re.fullmatch(killed, line)[1]
+    assert shlex.split(command)[1:] == ["--unlock", *TINY]
+    subprocess.run(shlex.split(command), cwd=fresh, check=True, capture_output=True)
+    assert quick(fresh, None, *TINY, "--run")[0] == 0
+
+
+def test_snakemake_refuses_what_make_builds(fresh, stopped):
+    stopped("-m", "workflow.plan", "--run", *TINY, "--", PASSAGES, "--cores", 1)
+    status, output = snakemake(fresh, PASSAGES, "--cores", 1, *TINY)
+    assert status == 1
+    assert "Directory cannot be locked" in output
 
 
 def test_inputs_that_are_not_there_are_refused_without_a_plan(quick, fresh, tmp_path):
@@ -244,6 +294,32 @@ def test_what_changed_comes_first_and_then_what_follows(call, finished, tmp_path
     assert f"  evaluate test/cort: {missing} is missing; after " in first
     assert "  encode encoder/1-of-1: after train encoder\n" in second
     assert "  bm25 test/bm25: after split test\n" in second
+
+
+def test_results_move_with_their_records_or_are_accepted_without(call, fresh, finished, tmp_path):
+    nothing = (0, "Nothing would run: everything is up to date.\n")
+    for name, moved in (("with", ("results", "logs", "benchmarks", ".snakemake")), ("without", ("results",))):
+        tree = shutil.copytree(fresh, tmp_path / name, ignore=shutil.ignore_patterns(".snakemake"))
+        for folder in moved:
+            # As `cp -r`, which gives every file a new time; first what was made last.
+            for path in sorted((finished / folder).rglob("*"), reverse=True):
+                (tree / path.relative_to(finished).parent).mkdir(parents=True, exist_ok=True)
+                if path.is_file():
+                    shutil.copyfile(path, tree / path.relative_to(finished))
+        if name == "with":
+            assert call("plan", tree, *TINY) == nothing
+    status, output = call("why", tree, *TINY)
+    assert status == 0
+    text = " ".join(output.split())
+    assert (
+        "Snakemake has no record, in .snakemake, of how existing files were made. If results were copied from" in text
+    )
+    assert "how it was made is not recorded" in text
+    assert "has other content" not in text
+    # Whatever this machine lacks.
+    path = altered(tree, tree / "gpu.yaml", {"encoders.encoder.training.gpus": 300})
+    assert snakemake(tree, "--cores", 1, "--touch", "--configfile", path)[0] == 0
+    assert call("plan", tree, *TINY) == nothing
 
 
 def test_what_was_never_made_is_not_made_yet(call, fresh):

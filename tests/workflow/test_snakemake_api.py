@@ -39,9 +39,9 @@ onerror:
     print(*snakemake_api.failures(log))
 """
 USED = {
-    Workflow: "is_main_process nodes global_resources register_resource rules persistence",
+    Workflow: "is_main_process nodes dag touch global_resources register_resource rules persistence",
     Rule: "shellcmd output benchmark set_log set_params output_modifier log_modifier benchmark_modifier",
-    DAG: "toposorted needrun reason",
+    DAG: "toposorted needrun needrun_jobs reason",
     Job: "benchmark wildcards_dict",
     PersistenceBase: "_params metadata",
     MetadataRecord: "shellcmd input params",

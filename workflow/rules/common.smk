@@ -42,7 +42,15 @@ from cort.runtime.progress import CONSOLE
 from cort.systems.registry import RULES
 from workflow import inputs, settings
 from workflow.settings import all_of, among, look_up, optional
-from workflow.snakemake_api import complete_rules, cores_of, failures, limit, retry_no_mistakes, runs_here
+from workflow.snakemake_api import (
+    complete_rules,
+    cores_of,
+    failures,
+    limit,
+    planned_files,
+    retry_no_mistakes,
+    runs_here,
+)
 
 # Jobs run the Python that runs Snakemake, even if its environment is not activated, and the stages of this project, even
 # in another folder.

@@ -43,6 +43,9 @@ def test_every_type_is_parsed_and_written_back():
     assert parse(*to_words(options)) == options
     options = Options(runs=("a",), part="rest", seed=1)
     assert parse(*to_words(options)) == options
+    options = Options(runs=("-a", "--seed=3", "b"), qrels="--runs", rate=-1e-5)
+    assert parse(*to_words(options)) == options
+    assert parse("--runs", "a", "--runs", "b", "c").runs == ("a", "b", "c")
 
 
 def test_a_flag_without_a_value_is_true():

@@ -1,0 +1,85 @@
+"""Who else builds an experiment: Snakemake's locks, and the processes of Snakemake in its folder."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import psutil
+
+from cort.experiment.checks import ConfigError, read
+from cort.runtime.errors import input_error
+from cort.settings import paths
+
+LOCKS = Path(".snakemake/locks")
+#: options of Snakemake that build nothing, and of the processes that it starts for its jobs
+OTHERS = {"-n", "--dry-run", "--dryrun", "--unlock", "--mode", "--target-jobs"}
+
+
+def check_lock(dataset: str, configfile: str, folder: Path) -> None:
+    """Refuse to build an experiment of which a build in this folder has locked files.
+
+    Snakemake itself decides; this says beforehand who it is, or what to do after a build that was killed.
+
+    :raises InputError: names the processes and their configs, or the command that removes the locks.
+    """
+    if not is_locked(dataset, folder):
+        return
+    builds = builds_in(folder)
+    if running := [f"{pid} ({config})" for pid, config in builds if _dataset_of(folder / config) in (dataset, None)]:
+        found = f"the lock of a build that runs: process {', '.join(running)}"
+        raise input_error(str(LOCKS), found, "none", "wait for its end, or end it")
+    command = shlex.join([_program("snakemake"), "--unlock", "--configfile", configfile])
+    found = f"the lock of a build of {dataset} that no process here runs"
+    raise input_error(str(LOCKS), found, "none", f"if it was killed, call `{command}`, then build again")
+
+
+def is_locked(dataset: str, folder: Path) -> bool:
+    """Tell whether a build has locked results of an experiment."""
+    beginning = f"{paths.ROOT}/{dataset}/"
+    for lock in (folder / LOCKS).glob("*.lock"):
+        try:
+            if any(name.startswith(beginning) for name in lock.read_text("utf-8", "replace").splitlines()):
+                return True
+        except FileNotFoundError:
+            # That build has just ended.
+            pass
+    return False
+
+
+def builds_in(folder: Path) -> Iterator[tuple[int, str]]:
+    """Yield the processes of this machine that build in a folder: id, and the experiment."""
+    for process in psutil.process_iter(["cmdline", "cwd"]):
+        words, place = process.info["cmdline"] or [], process.info["cwd"]
+        if place == str(folder.resolve()) and _is_snakemake(words) and OTHERS.isdisjoint(words):
+            yield process.pid, _config_of(words)
+
+
+def _is_snakemake(words: Sequence[str]) -> bool:
+    """Tell whether a command line is `python -m snakemake ...` or `python .../bin/snakemake ...`."""
+    return words[1:3] == ["-m", "snakemake"] or any(Path(word).name == "snakemake" for word in words[:2])
+
+
+def _config_of(words: Sequence[str]) -> str:
+    for option in ("--configfile", "--configfiles"):
+        if option in words[:-1]:
+            return words[words.index(option) + 1]
+        if given := [word for word in words if word.startswith(f"{option}=")]:
+            return given[-1].partition("=")[2]
+    return "config/pydocs.yaml"
+
+
+def _dataset_of(configfile: Path) -> object:
+    """Return the name of an experiment; None if its file cannot be read any more."""
+    try:
+        return read(configfile).get("dataset")
+    except ConfigError:
+        return None
+
+
+def _program(name: str) -> str:
+    """Return the path of a program beside this Python, from here if it is below this folder."""
+    path = Path(sys.executable).with_name(name)
+    return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
