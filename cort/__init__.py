@@ -3,6 +3,7 @@
 One module per stage (``python -m cort.<stage> --help``), each usable without the workflow. `cort.open` reads results.
 """
 
+import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,12 @@ if TYPE_CHECKING:
     from cort.api import open as open
 
 __version__ = "0.3.0"
+
+if os.environ.get("CORT_ATTACHED"):
+    # Ctrl-C also comes to the jobs of a workflow, which speaks for them, and may come while they import modules.
+    from cort.runtime.interruption import end_in_one_line
+
+    end_in_one_line("")
 
 
 def __getattr__(name: str) -> Any:

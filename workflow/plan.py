@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import signal
 import sys
 import textwrap
 from collections import Counter
@@ -71,7 +70,7 @@ def run(arguments: list[str]) -> None:
         # Without locks, or a folder: Snakemake does what it does without this module.
         pass
     sys.stdout.flush()
-    os.execv(sys.executable, [sys.executable, "-m", "snakemake", *options, *arguments])  # noqa: S606
+    os.execv(sys.executable, [sys.executable, "-m", "workflow.interruptible", *options, *arguments])  # noqa: S606
 
 
 def describe(experiment: Experiment, jobs: list[Job]) -> str:
@@ -85,7 +84,4 @@ def describe(experiment: Experiment, jobs: list[Job]) -> str:
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except KeyboardInterrupt:
-        sys.exit(128 + signal.SIGINT)
+    sys.exit(main())

@@ -152,7 +152,7 @@ def test_a_run_is_left_to_snakemake_without_a_plan(quick, fresh):
         shutil.rmtree(fresh / "results")
     assert (status, output, errors) == (0, "", [])
     options = ["--nolock", "--cores", "all", "--keep-incomplete", *TINY]
-    assert called == [[sys.executable, "-m", "snakemake", *options]]
+    assert called == [[sys.executable, "-m", "workflow.interruptible", *options]]
 
 
 def test_a_second_build_is_refused_in_one_line(quick, tmp_path, fresh):
@@ -170,7 +170,9 @@ def test_a_second_build_is_refused_in_one_line(quick, tmp_path, fresh):
 def test_the_lock_is_snakemakes_until_it_ends_and_not_its_jobs(tmp_path):
     # Instead of Snakemake: starts a job as that does, and waits.
     script = "import subprocess, sys; print(subprocess.Popen(['sleep', '60']).pid, flush=True); sys.stdin.read()"
-    (tmp_path / "snakemake.py").write_text(script)
+    (tmp_path / "snakemake").mkdir()
+    (tmp_path / "snakemake" / "__init__.py").touch()
+    (tmp_path / "snakemake" / "cli.py").write_text(script)
     options = {"environment": {"PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)])}, "cwd": tmp_path}
     options |= dict.fromkeys(("stdin", "stdout"), subprocess.PIPE)
     with Python("-c", "from workflow import plan; plan.run([])", **options) as process:
