@@ -4,6 +4,7 @@ One module per stage (``python -m cort.<stage> --help``), each usable without th
 """
 
 import os
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -14,9 +15,8 @@ __version__ = "0.3.0"
 
 if os.environ.get("CORT_ATTACHED"):
     # Ctrl-C also comes to the jobs of a workflow, which speaks for them, and may come while they import modules.
-    from cort.runtime.interruption import end_in_one_line
-
-    end_in_one_line("")
+    _show = sys.excepthook
+    sys.excepthook = lambda kind, *more: None if issubclass(kind, KeyboardInterrupt) else _show(kind, *more)
 
 
 def __getattr__(name: str) -> Any:

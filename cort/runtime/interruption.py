@@ -43,14 +43,14 @@ def end_with_parent() -> None:
 
 
 def end_in_one_line(line: str) -> None:
-    """Let Ctrl-C end this process with a line, or nothing if it is empty, instead of a traceback, wherever it is."""
+    """Let Ctrl-C end this process with a line instead of a traceback, wherever it is."""
     otherwise = sys.excepthook
 
     def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-        if not issubclass(kind, KeyboardInterrupt):
-            otherwise(kind, error, trace)
-        elif line:
+        if issubclass(kind, KeyboardInterrupt):
             sys.stderr.write(f"{line}\n")
+        else:
+            otherwise(kind, error, trace)
 
     sys.excepthook = hook
 
