@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 from contextlib import suppress
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any
 
 #: environment variable of processes that must end with the one that starts them
@@ -40,19 +40,6 @@ def end_with_parent() -> None:
         # Only Linux has it.
         with suppress(AttributeError, OSError):
             ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
-
-
-def end_in_one_line(line: str) -> None:
-    """Let Ctrl-C end this process with a line instead of a traceback, wherever it is."""
-    otherwise = sys.excepthook
-
-    def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-        if issubclass(kind, KeyboardInterrupt):
-            sys.stderr.write(f"{line}\n")
-        else:
-            otherwise(kind, error, trace)
-
-    sys.excepthook = hook
 
 
 def unwind_on_signals() -> None:
