@@ -176,14 +176,22 @@ docs: $(VENV)/.installed-docs
 lock:
 	scripts/lock
 
-# Deletes what causes no rerun.
-clean-cache: environment
-	$(BIN)/python -m scripts.clean
+# A running build needs what these delete.
+.PHONY: no-build
+no-build:
+	@if [ -n "$$(find .snakemake/locks -type f 2> /dev/null)" ]; then \
+		echo "error: .snakemake/locks: found the locks of a build, expected none;" \
+			"wait for its end, or if it was killed, call snakemake --unlock" >&2; exit 1; \
+	fi
+
+# Deletes what causes no rerun, also what no config of a dataset makes any more; CONFIG= adds a config of another folder.
+clean-cache: no-build environment
+	$(BIN)/python -m scripts.clean "$(CONFIG)"
 
 # Deletes all results, also those in a folder that `results` links to. FORCE=1 deletes write-protected files, too: models
 # that may have taken days.
 RESULTS = results logs benchmarks
-clean:
+clean: no-build
 	@protected=$$(find -H $(RESULTS) -type f ! -perm -u=w 2> /dev/null); \
 	if [ -z "$(FORCE)" ] && [ -n "$$protected" ]; then \
 		folders=$$(echo "$$protected" | cut -d/ -f1-4 | sort -u | paste -sd' '); \

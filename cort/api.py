@@ -1,5 +1,6 @@
 """Results of an experiment in Python: ``import cort; x = cort.open("results/pydocs")``.
 
+What the stored experiment no longer has is gone, even if its files are still there.
 Runs, measures, queries and judgements are pandas frames with the field's column names; reading them does not import
 torch. `search` and `encode` open models and indexes when they are first called. See docs/python.md.
 """
@@ -35,10 +36,6 @@ if TYPE_CHECKING:
     from cort.online.searcher import Searcher
 
 
-# Folders of a split.
-RUNS, MEASURES = (os.path.dirname(path) for path in (paths.RUN, paths.MEASURES))
-
-
 class Experiment:
     """The results of an experiment, read from its folder under `results/`, which may have been moved."""
 
@@ -63,12 +60,12 @@ class Experiment:
     @property
     def splits(self) -> list[str]:
         """List the splits that have runs."""
-        return sorted(path.name for path in (self.folder / "runs").iterdir() if path.is_dir())
+        return sorted(filter(self._systems_on, self.settings["splits"]))
 
     @property
     def systems(self) -> list[str]:
         """List the systems with a run on some split, in the experiment's order."""
-        names = {path.stem for path in (self.folder / "runs").glob("*/*.trec")}
+        names = {name for split in self.settings["splits"] for name in self._systems_on(split)}
         return [name for name in self.settings["systems"] if name in names]
 
     @cached_property
@@ -112,12 +109,10 @@ class Experiment:
 
     def measures(self, split: str) -> pd.DataFrame:
         """Return the mean measures of all systems on a split, a row per system."""
-        files = sorted(self._file(MEASURES, split).glob("*.json"))
-        all_measures = [read_artifact(file, Measures) for file in files]
-        order = {name: number for number, name in enumerate(self.systems)}
-        all_measures.sort(key=lambda measures: order.get(measures.system, len(order)))
-        index = pd.Index([measures.system for measures in all_measures], name="system")
-        return pd.DataFrame([measures.mean for measures in all_measures], index=index)
+        names, wanted = self._measured(split)
+        means = [read_artifact(self._at(paths.MEASURES, split=split, system=name), Measures).mean for name in names]
+        rows = [{name: value for name, value in mean.items() if name in wanted} for mean in means]
+        return pd.DataFrame(rows, index=pd.Index(names, name="system"))
 
     def per_query(self, system: str, split: str) -> pd.DataFrame:
         """Return the measures of each query, a row per query."""
@@ -170,23 +165,40 @@ class Experiment:
 
     def _known(self, system: str, split: str) -> str:
         """Refuse a split or a system without a run."""
-        names = sorted(path.stem for path in self._file(RUNS, split).glob("*.trec"))
-        if system not in names:
+        if split not in self.splits:
+            raise _unknown("split", split, self.splits)
+        if system not in (names := self._systems_on(split)):
             raise _unknown("system", system, names)
         return system
 
+    def _systems_on(self, split: str) -> list[str]:
+        """List the systems that have a run on a split, in the experiment's order."""
+        is_ranked = split in self._results.ranked_splits
+        names = self._results.on_split(split) if is_ranked else self.settings["systems"]
+        return [name for name in names if self._at(paths.RUN, split=split, system=name).exists()]
+
+    def _measured(self, split: str) -> tuple[list[str], list[str]]:
+        """List the measured systems of a split, and its measures; a split without them is refused."""
+        names = {
+            one: [name for name in self._systems_on(one) if self._at(paths.MEASURES, split=one, system=name).exists()]
+            for one in self._results.evaluated_splits
+        }
+        if not names.get(split):
+            raise _unknown("split", split, sorted(filter(names.get, names)))
+        return names[split], self.settings["splits"][split]["measures"]
+
     def _file(self, path: str, split: str) -> Path:
-        """Path of a file or folder of a split, which is refused if there is none."""
-        file, pattern = self._at(path, split=split), paths.within("", path, split="*").removeprefix("/")
-        if not file.exists():
-            start, end = pattern.split("*")
-            known = (str(one.relative_to(self.folder)) for one in self.folder.glob(pattern))
-            raise _unknown("split", split, sorted(one.removeprefix(start).removesuffix(end) for one in known))
-        return file
+        """Path of a file of a split, which is refused if there is none."""
+        known = [name for name in self.settings["splits"] if self._at(path, split=name).exists()]
+        if split not in known:
+            raise _unknown("split", split, sorted(known))
+        return self._at(path, split=split)
 
     def _values(self, system: str, split: str) -> Values:
-        self._file(MEASURES, split)
-        return read_values(self._at(paths.PER_QUERY, split=split, system=self._known(system, split)))
+        _, wanted = self._measured(split)
+        found = read_values(self._at(paths.PER_QUERY, split=split, system=self._known(system, split)))
+        kept = [place for place, name in enumerate(found.measures) if name in wanted]
+        return Values(found.query_ids, [found.measures[place] for place in kept], found.values[:, kept])
 
     def _comparing(self, split: str) -> Tests:
         """Return the settings of the comparisons on a split, or those that they would have."""

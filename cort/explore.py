@@ -24,10 +24,14 @@ import sys
 import threading
 import time
 import webbrowser
+from collections.abc import Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager
 from functools import partial
+from html import escape
 from pathlib import Path
 from secrets import token_urlsafe
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from cort.online.options import SearchOptions, find_results, open_named
@@ -38,9 +42,9 @@ from cort.runtime.options import optional, options_class
 from cort.settings import paths
 
 if TYPE_CHECKING:
+    from cort.experiment.experiment import Experiment
     from cort.online.line import Line
     from cort.online.searcher import Searcher
-    from cort.systems.results import Results
 
 log = logging.getLogger(__name__)
 
@@ -62,29 +66,41 @@ class Options(SearchOptions):
     open: bool = optional(False, "open the page in a browser")
 
 
-def find_page(results: Results, split: str | None) -> Path:
+def find_page(results: Experiment, split: str | None) -> Path:
     """Find the explorer of a split; by default, of the first split by name."""
-    folder = Path(results.at(paths.REPORT)) / "explore"
-    splits = sorted(path.parent.name for path in folder.glob("*/index.html"))
+    pages = {name: Path(results.at(paths.EXPLORER, split=name)) for name, _ in sorted(results.ranked_runs)}
+    splits = [name for name, page in pages.items() if page.exists()]
     if not splits:
+        folder = Path(results.at(paths.REPORT)) / "explore"
         raise input_error(folder, "no page", "the explorer of a split", "run `snakemake` first")
     if split is not None and split not in splits:
         raise input_error("--split", shorten(split), f"one of {', '.join(splits)}", "name one of these")
-    return folder / (split or splits[0])
+    return pages[split or splits[0]].parent
 
 
-def announce(address: str, in_browser: bool) -> None:
-    """Print the address, and open it in a browser on request."""
+@contextmanager
+def announced(address: str, in_browser: bool) -> Iterator[None]:
+    """Print the address, and open it in a browser on request.
+
+    Other accounts see the arguments of a browser, but not the token: it gets a file that leads to the address.
+    """
     sys.stdout.write(f"{address}\n")
     sys.stdout.flush()
-    if in_browser:
+    if not in_browser:
+        yield
+        return
+    with TemporaryDirectory(prefix="cort-") as folder:
+        page = Path(folder, "explorer.html")
+        page.touch(0o600)
+        page.write_text(f'<!doctype html><meta http-equiv="refresh" content="0; url={escape(address)}">\n', "utf-8")
         # Some browsers run in the terminal, and the call returns only when they are closed.
-        threading.Thread(target=browse, args=[address], daemon=True).start()
+        threading.Thread(target=browse, args=[page.as_uri(), address], daemon=True).start()
+        yield
 
 
-def browse(address: str) -> None:
-    """Open an address in the user's browser."""
-    if not webbrowser.open(address):
+def browse(page: str, address: str) -> None:
+    """Open a page, which leads to an address, in the user's browser."""
+    if not webbrowser.open(page):
         log.warning("no browser is known here: open %s yourself", address)
 
 
@@ -114,8 +130,8 @@ def stage(options: Options) -> None:
             app = make_app(opening.result(), page / "data", line, token, judging)
             log.info("opened %s in %.1f s; Ctrl-C to end", ", ".join(systems), time.perf_counter() - started)
             # Requests that come now wait in the socket until the server takes them.
-            announce(f"http://{host}:{port}/" + (f"{token}/" if token else ""), options.open)
-            number = serve(app, listener)
+            with announced(f"http://{host}:{port}/" + (f"{token}/" if token else ""), options.open):
+                number = serve(app, listener)
             status = 0 if number == signal.SIGINT else 128 + number
         except KeyboardInterrupt:
             status = 128 + signal.SIGINT

@@ -1,7 +1,8 @@
 """Merge runs: interleaved (CoRT paper, section 3.4), by reciprocal ranks, or by weighted scores; each document once.
 
-Interleaving takes the best remaining document of each run in turn, beginning with the first run. A query is merged from
-the runs that answer it. Scores are normalised query by query, over all results of each run.
+Interleaving takes the first document of each run, in their order, then the second of each, and so on; what is already
+there is omitted, and none takes its turn. A query is merged from the runs that answer it. Scores are normalised query
+by query, over all results of each run.
 
 Reads:  two or more run.trec; if given, weights that `tune weights` chose for the systems that the runs' tags name
 Writes: run.trec, queries in the order in which they first occur in the runs

@@ -114,9 +114,9 @@ def read_collections(experiment: Experiment, baseline: str, options: Options) ->
         files = [experiment.at(paths.PER_QUERY, split=split, system=name) for name in names]
         systems = dict(zip(names, map(read_values, files), strict=True))
         refuse_unlike(files, [*systems.values()])
-        first = systems[names[0]]
+        first, known = systems[names[0]], config["splits"][split]["measures"]
         for measure in options.measures:
-            if measure not in first.measures:
+            if measure not in known or measure not in first.measures:
                 fix = f"add it to evaluation.measures (splits.{split}.measures, if that is set), and build again"
                 raise input_error(experiment.at(paths.EXPERIMENT), f"no {measure} of {split}", "it as a measure", fix)
         pairs = [Pair(name, baseline, "baseline") for name in names if name != baseline and baseline in names]

@@ -42,7 +42,7 @@ from cort.reporting.figures import embed
 from cort.reporting.format import address, headline, plural
 from cort.reporting.page import Section, render
 from cort.reporting.results import Latencies, Read, files_of, read_all, read_curve, read_jobs, read_origin
-from cort.reporting.tables import Table
+from cort.reporting.tables import Table, frame_csv
 from cort.reporting.tables import files_of as files_of_table
 from cort.retrieval.audits import Audit
 from cort.retrieval.tuning import FoldedWeights, TunedWeights
@@ -143,7 +143,7 @@ def reproduction(options: Options, title: str, dataset: str, ours: list[publishe
         files=["numbers.csv", "../index.html"],
     )
     return {
-        "reproduction/numbers.csv": joined.to_csv(index=False, lineterminator="\n"),
+        "reproduction/numbers.csv": frame_csv(joined),
         "reproduction/index.html": page,
     }
 

@@ -6,7 +6,6 @@ Usage: python -m workflow.plan [--configfile config/pydocs.yaml] [--run | --forc
 from __future__ import annotations
 
 import os
-import signal
 import sys
 import textwrap
 from collections import Counter
@@ -58,7 +57,7 @@ def run(dataset: str, configfile: str, arguments: list[str]) -> None:
     """
     check_lock(dataset, configfile, Path.cwd())
     sys.stdout.flush()
-    os.execv(sys.executable, [sys.executable, "-m", "snakemake", *arguments])  # noqa: S606
+    os.execv(sys.executable, [sys.executable, "-m", "workflow.interruptible", *arguments])  # noqa: S606
 
 
 def describe(experiment: Experiment, jobs: list[Job]) -> str:
@@ -72,7 +71,4 @@ def describe(experiment: Experiment, jobs: list[Job]) -> str:
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except KeyboardInterrupt:
-        sys.exit(128 + signal.SIGINT)
+    sys.exit(main())

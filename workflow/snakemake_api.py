@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 import logging.handlers
 import re
 import time
+from base64 import urlsafe_b64decode
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
@@ -33,7 +35,8 @@ class PlanError(ValueError):
 class Job:
     """A job of the experiment, to run if it is `planned`.
 
-    :ivar benchmark: file of its measurement, which is named after the job.
+    :ivar logs: its logs, which are named after the job.
+    :ivar benchmark: file of its measurement, which is named after the job, too.
     :ivar reason: of a planned job, Snakemake's object that says why it runs.
     :ivar params: reprs of its params, except those that Snakemake derives from inputs and outputs.
     :ivar record: what Snakemake recorded of its last run, None if it did not.
@@ -43,6 +46,7 @@ class Job:
     wildcards: dict[str, str]
     inputs: Sequence[str] = ()
     outputs: Sequence[str] = ()
+    logs: Sequence[str] = ()
     benchmark: str = ""
     planned: bool = True
     reason: Any = None
@@ -170,12 +174,28 @@ def _describe(dag: Any, job: Any) -> Job:
         wildcards=dict(job.wildcards_dict),
         inputs=tuple(job.input),
         outputs=tuple(job.output),
+        logs=tuple(job.log),
         benchmark=job.benchmark or "",
         planned=planned,
         reason=dag.reason(job) if planned else None,
         params=tuple(persistence._params(job)),
         record=next((record for record in records if record.shellcmd), None),
     )
+
+
+def made_files(folder: Path) -> dict[str, list[str]]:
+    """Read from Snakemake's records in a folder which files it has made there: path -> logs of its job.
+
+    They may be gone, or of other experiments. A record that is damaged or being written is left out.
+    """
+    records, made = folder / ".snakemake" / "metadata", {}
+    for record in filter(Path.is_file, sorted(records.rglob("*"))):
+        # A long path is divided into folders, which begin with @.
+        parts = (part.removeprefix("@") for part in record.relative_to(records).parts)
+        with contextlib.suppress(ValueError):
+            path = urlsafe_b64decode("".join(parts)).decode()
+            made[path] = [str(log) for log in json.loads(record.read_text("utf-8")).get("log") or []]
+    return made
 
 
 def explain_error(text: str) -> str:

@@ -15,6 +15,7 @@ import csv
 import json
 import math
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -218,7 +219,21 @@ def build(config: Path, *targets: str, quiet: bool = False) -> None:
     """
     command = [sys.executable, "-m", "workflow.plan", "--run", "--configfile", str(config), "--", *targets]
     stdout, stderr = (subprocess.PIPE, subprocess.STDOUT) if quiet else (None, None)
-    subprocess.run(command, check=True, text=True, stdout=stdout, stderr=stderr)
+    received: list[int] = []
+    before = signal.getsignal(signal.SIGINT)
+    # Ctrl-C comes to the build, too, which ends in order. A background job of a shell ignores it.
+    if before is not signal.SIG_IGN:
+        signal.signal(signal.SIGINT, lambda number, _: received.append(number))
+    try:
+        done = subprocess.run(command, check=False, text=True, stdout=stdout, stderr=stderr)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if received:
+        if quiet:
+            raise KeyboardInterrupt
+        # The build has said how to go on.
+        sys.exit(128 + signal.SIGINT)
+    done.check_returncode()
 
 
 def has_headings(synthetic: Path) -> bool:

@@ -6,7 +6,6 @@ Usage: python -m workflow.why [TARGET ...] [--configfile config/pydocs.yaml] [--
 from __future__ import annotations
 
 import json
-import signal
 import sys
 import textwrap
 from collections.abc import Iterator, Sequence
@@ -207,7 +206,4 @@ def _write(value: Any) -> str:
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except KeyboardInterrupt:
-        sys.exit(128 + signal.SIGINT)
+    sys.exit(main())

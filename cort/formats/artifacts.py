@@ -7,6 +7,7 @@ import dataclasses
 import functools
 import io
 import json
+import re
 import types
 import typing
 from collections.abc import Iterable, Sequence
@@ -29,6 +30,9 @@ KINDS: dict[type, str] = {
     list: "a list",
 }
 FIX = "delete the file and build it again"
+#: first characters of cells that spreadsheets compute, some of them after removing a blank
+FORMULAS = ("=", "+", "-", "@", "\t", "\n")
+NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
 
 
 def write_artifact(path: str | Path, artifact: Any) -> None:
@@ -59,12 +63,21 @@ def read_artifact(path: str | Path, kind: type[Artifact]) -> Artifact:
 
 
 def csv_text(header: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
-    """Format comma-separated values with all digits; None is an empty cell."""
+    """Format comma-separated values with all digits; None is an empty cell. Texts are `harmless`."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(header)
-    writer.writerows(rows)
+    writer.writerows(map(harmless, row) for row in rows)
     return text.getvalue()
+
+
+def harmless(cell: Any) -> Any:
+    """Keep a spreadsheet from computing a text, which somebody else may have written; numbers stay numbers."""
+    if not isinstance(cell, str):
+        return cell
+    # `csv` does not quote a carriage return, after which readers begin a row.
+    text = cell.replace("\r\n", "\n").replace("\r", "\n")
+    return f"'{text}" if text.startswith(FORMULAS) and not NUMBER.fullmatch(text) else text
 
 
 @functools.cache

@@ -251,6 +251,10 @@ class Guard:
         if scope["method"] not in METHODS and not judges:
             expected = f"expected {' or '.join(METHODS)}; nothing here can be changed"
             return refusal(405, f"found {shorten(scope['method'])}, {expected}", {"Allow": ", ".join(METHODS)})
+        if coding := headers.get("transfer-encoding"):
+            # The length of such a body shows only at its end.
+            expected = "expected none; send the body with its Content-Length"
+            return refusal(411, f"Transfer-Encoding: found {shorten(coding)}, {expected}")
         length = len(scope.get("raw_path") or b"") + len(scope["query_string"])
         if length > LONGEST_ADDRESS:
             expected = f"expected {LONGEST_ADDRESS:,} at most; shorten the query"

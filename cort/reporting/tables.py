@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
+from cort.formats.artifacts import harmless
 from cort.reporting.format import MINUS, MISSING, count, fixed, mean_of, typeset
 
 if TYPE_CHECKING:
@@ -137,7 +138,19 @@ def files_of(table: Table) -> dict[str, str]:
 
 def to_csv(table: Table) -> str:
     """Write comma-separated values in full precision; an unknown value is an empty cell."""
-    text: str = table.frame.to_csv(index=False, lineterminator="\n")
+    return frame_csv(table.frame)
+
+
+def frame_csv(frame: pd.DataFrame) -> str:
+    """Write a frame as comma-separated values, whose texts are `harmless`."""
+    import pandas as pd
+
+    # Mapped one by one, because pandas would make floats of integers beside missing ones.
+    texts = {
+        name: pd.Series([*map(harmless, column)], frame.index, object)
+        for name, column in frame.select_dtypes(exclude="number").items()
+    }
+    text: str = frame.assign(**texts).to_csv(index=False, lineterminator="\n")
     return text
 
 

@@ -230,8 +230,9 @@ class Pool:
 
 
 def interleave(pool: Pool, settings: FusionSettings) -> Scores:
-    """Take the best remaining document of each ranking in turn, in their order; scores are 1/rank.
+    """Take the first document of each ranking in their order, then the second of each, and so on; scores are 1/rank.
 
+    A document that is already there is omitted, and none takes its turn: [a, b, c, d] and [a, e, f, g] give a, b, e, c.
     Exhausted rankings are skipped (CoRT paper, section 3.4).
     """
     ranks, count = pool.ranks(), len(pool.runs)

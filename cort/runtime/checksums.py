@@ -52,6 +52,13 @@ def record_of(path: Path) -> Path:
     return path.with_name(f".{os.fsencode(path.name)[:NAME_BYTES].decode(errors='ignore')}{SUFFIX}")
 
 
+def unit_of(path: Path) -> list[Path]:
+    """List a file, those of its folder if this was written as a whole, and their record; some may be gone."""
+    whole = record_of(path.parent)
+    files = [path.parent / name for name in _read(whole)] if whole.is_file() else []
+    return [*files, whole] if path in files else [path, record_of(path)]
+
+
 def describe(paths: Iterable[Path], folder: Path) -> str:
     """Return the content of a record about files in a folder."""
     entries = {path.relative_to(folder).as_posix(): [path.stat().st_size, _digest(path)] for path in paths}

@@ -24,7 +24,8 @@ Explanation: TypeAlias = "tuple[str, list[str], Rows]"
 
 
 def _by_turns(_: FusionSettings, parts: Sequence[Case]) -> Explanation:
-    return "The parts take turns in the order given; the score is 1 / rank.", [], [[] for _ in parts]
+    about = "First come the first results of the parts, in their order, then the second ones; the score is 1 / rank."
+    return about, [], [[] for _ in parts]
 
 
 def _by_ranks(settings: FusionSettings, parts: Sequence[Case]) -> Explanation:

@@ -1,13 +1,23 @@
+import json
 import os
 import shutil
 import subprocess
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+import yaml
+from snakemake.persistence.file import FilePersistence
 
-from scripts.clean import clean, main
+from cort.runtime.files import atomic_folder, record_checksums
+from scripts.clean import clean, datasets_of, main
+from tests.support.changes import replace
 from tests.support.common import ROOT, die_while_writing
 from tests.support.forking import snakemake
+from tests.support.jobs import job
 from tests.support.sandbox import TINY
+from tests.support.workflow import process_as_it_was
+from workflow.snakemake_api import PlanError
 
 
 def shard(folder, number, of, age=0, kind="arrow"):
@@ -76,32 +86,168 @@ def test_only_what_dead_processes_left_goes(root):
     assert list(target.parent.iterdir()) == []
 
 
-def test_while_snakemake_runs_nothing_goes(root):
-    (root / ".snakemake" / "locks").mkdir(parents=True)
-    (root / ".snakemake" / "log").mkdir()
-    lock = root / ".snakemake" / "locks" / "0.input.lock"
-    lock.touch()
-    with pytest.raises(SystemExit, match="found locks of a running workflow"):
-        main()
-    assert (root / ".snakemake" / "log").exists()
-    lock.unlink()
-    main()
-    assert not (root / ".snakemake" / "log").exists()
+# What no config makes.
+
+
+def put(path, text="1234"):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+def record(root, path, *logs):
+    """Write a record of Snakemake, and the file that it says was made."""
+    place = FilePersistence._record_path(
+        SimpleNamespace(_fetch_max_len=lambda _: 255), root / ".snakemake/metadata", path
+    )
+    put(Path(place), json.dumps({"log": logs, "rule": "retrieve"}))
+    return put(root / path)
+
+
+def made(name, *, planned=False, inputs=()):
+    """The job of a run, and the one that writes the settings; logs and benchmarks of both."""
+    run = {"outputs": [f"results/d/runs/test/{name}.trec"], "logs": [f"logs/d/retrieve/test.{name}.log"]}
+    stored = {"outputs": ["results/d/experiment.yaml"], "logs": ["logs/d/resolve.log"]}
+    return [job("retrieve", inputs=inputs, **run), job("resolve", planned=planned, **stored)]
+
+
+LONG = "long" * 45
+
+
+@pytest.fixture
+def shared(root, monkeypatch):
+    """A dataset that two configs share, in whose folder are files of removed systems; and the jobs of the configs."""
+    put(root / "config" / "a.yaml", "dataset: d\n")
+    put(root / "ablations" / "b.yaml", "extends: config/a.yaml\nsystems: [b]\n")
+    put(root / "config" / "other.yaml", "extends: config/a.yaml\ndataset: e\nencoders: {x: results/d/encoders/used/}\n")
+    put(root / "config" / "docker.yaml", "services: {d: results/d/}\n")
+    put(root / "results" / "d" / "experiment.yaml")
+    for name in ("a", "b", "gone", LONG):
+        record(root, f"results/d/runs/test/{name}.trec", f"logs/d/retrieve/test.{name}.log")
+        put(root / "results" / "d" / "runs" / "test" / f".{name}.trec.sum")
+        put(root / "logs" / "d" / "retrieve" / f"test.{name}.log")
+        put(root / "benchmarks" / "d" / "retrieve" / f"test.{name}.tsv")
+    put(root / "logs" / "d" / "resolve.log")
+    put(root / "benchmarks" / "d" / "resolve" / "resolve.tsv")
+    record(root, "results/e/runs/test/gone.trec")
+    jobs = {"a.yaml": made("a"), "b.yaml": made("b", planned=True)}
+    jobs["other.yaml"] = [job("pretrained", inputs=["results/d/encoders/used/model.safetensors"])]
+    monkeypatch.setattr("scripts.clean.jobs_of", lambda config: jobs[config.name])
+    return jobs
+
+
+def files_below(root):
+    folders = (root / name for name in ("results", "logs", "benchmarks"))
+    return {str(path.relative_to(root)) for folder in folders for path in folder.rglob("*") if path.is_file()}
+
+
+def test_what_no_config_of_a_dataset_makes_goes(root, shared, capsys):
+    # Folders that were written as a whole: one is gone, another is used by another dataset, one is protected.
+    for name in ("gone", "used", "locked"):
+        with atomic_folder(root / "results" / "d" / "encoders" / name) as folder:
+            for file in ("README.md", "model.safetensors"):
+                put(folder / file)
+        record_checksums([str(root / "results" / "d" / "encoders" / name)])
+        record(root, f"results/d/encoders/{name}/README.md", f"logs/d/train/{name}.log")
+        put(root / "logs" / "d" / "train" / f"{name}.log")
+    (root / "results" / "d" / "encoders" / "locked" / "model.safetensors").chmod(0o444)
+    # What a person has put there.
+    put(root / "results" / "d" / "judgements.jsonl")
+    put(root / "results" / "d" / "encoders" / "gone" / "notes.txt")
+    put(root / "results" / "d" / "runs" / "test" / "mine.trec")
+    before = files_below(root)
+    main([])
+    removed = before - files_below(root)
+    expected = {"logs/d/train/gone.log"}
+    expected |= {f"results/d/encoders/gone/{name}" for name in (".sum", "README.md", "model.safetensors")}
+    for name in ("gone", LONG):
+        expected |= {f"results/d/runs/test/{name}.trec", f"results/d/runs/test/.{name}.trec.sum"}
+        expected |= {f"logs/d/retrieve/test.{name}.log", f"benchmarks/d/retrieve/test.{name}.tsv"}
+    assert removed == expected
+    written, errors = capsys.readouterr()
+    assert all(name in written for name in removed)
+    assert [line.partition(" stays: ")[0] for line in errors.splitlines()] == [
+        f"results/d/encoders/{name}/README.md" for name in ("locked", "used")
+    ]
+
+
+def unplannable(config):
+    raise PlanError("docs/queries.tsv: found no file, expected input of the rule split\nmore")
+
+
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [
+        ({"b.yaml": unplannable}, "results/d stays: docs/queries.tsv: found no file, expected input of the rule split"),
+        # The config was edited since.
+        ({"a.yaml": lambda _: made("a", planned=True)}, "results/d stays: no config here is what was built last"),
+    ],
+)
+def test_a_dataset_stays_if_its_configs_are_not_all_known(root, shared, monkeypatch, capsys, change, line):
+    monkeypatch.setattr(
+        "scripts.clean.jobs_of", lambda config: change.get(config.name, lambda _: shared[config.name])(config)
+    )
+    before = files_below(root)
+    main([])
+    assert files_below(root) == before
+    (found,) = capsys.readouterr().err.splitlines()
+    assert found.startswith(line)
+
+
+def test_a_config_of_another_folder_is_named(root, shared, tmp_path_factory):
+    elsewhere = tmp_path_factory.mktemp("elsewhere") / "a.yaml"
+    (root / "config" / "a.yaml").rename(elsewhere)
+    put(root / "ablations" / "b.yaml", f"extends: {elsewhere}\n")
+    before = files_below(root)
+    main([])
+    assert files_below(root) == before
+    main([str(elsewhere)])
+    assert "results/d/runs/test/gone.trec" in before - files_below(root)
+
+
+def test_a_config_with_a_mistake_names_its_dataset(root):
+    for text in ("dataset: d\n\tx: 1\n", '{"dataset": "d", "systems": }', "dataset: d\ndataset: d\n"):
+        assert datasets_of(root, put(root / "x.yaml", text)) == {"d"}
 
 
 @pytest.mark.slow
-def test_nothing_runs_again(built, tmp_path):
-    tree = shutil.copytree(built, tmp_path / "tree", copy_function=os.link, symlinks=True)
+def test_nothing_runs_again_after_a_removed_system_is_gone(built, tmp_path, monkeypatch):
+    tree = shutil.copytree(built, tmp_path / "tree", symlinks=True)
+    config = yaml.safe_load((tree / TINY).read_text("utf-8"))
+    del config["systems"]["cort-onng"]
+    replace(tree / TINY, yaml.safe_dump(config, sort_keys=False).encode())
+    status, output = snakemake(tree, "--cores", 2, "--configfile", TINY)
+    assert status == 0, output[-5_000:]
     (embeddings,) = (tree / "results" / "tiny" / "embeddings").iterdir()
     old = shard(embeddings, 2, 5, 1e6)
-    assert old in dict(clean(tree))
+    before = files_below(tree)
+    monkeypatch.chdir(tree)
+    with process_as_it_was():
+        main([])
+    removed = before - files_below(tree)
+    assert {str(old.relative_to(tree)), "results/tiny/runs/test/cort-onng.trec"} <= removed
+    rest = removed - {str(old.relative_to(tree))}
+    assert all("onng" in name for name in rest), rest
+    # An index of the graph, and all about it.
+    assert not any("onng" in name for name in files_below(tree))
     status, output = snakemake(tree, "--dry-run", "--configfile", TINY)
     assert (status, "Nothing to be done" in output) == (0, True), output
 
 
-def make_clean(folder, *variables):
-    """Call `make clean` in a folder; return its status and output."""
-    command = ["make", "--silent", "--file", ROOT / "Makefile", "clean", *variables]
+@pytest.mark.parametrize("target", ["clean", "clean-cache"])
+def test_while_a_build_runs_nothing_goes(root, target):
+    put(root / ".snakemake" / "locks" / "0.input.lock")
+    kept = [put(root / name) for name in (".snakemake/log/1.log", "results/d/runs/test/bm25.trec", "logs/d/x.log")]
+    status, output = make(root, target)
+    (line,) = (line for line in output.splitlines() if line.startswith("error: "))
+    assert status != 0
+    assert ".snakemake/locks: found the locks of a build, expected none; wait for its end" in line
+    assert all(path.exists() for path in kept)
+
+
+def make(folder, *words):
+    """Call make in a folder; return its status and output."""
+    command = ["make", "--silent", "--file", ROOT / "Makefile", *words]
     done = subprocess.run(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     return done.returncode, done.stdout
 
@@ -114,13 +260,13 @@ def test_make_clean_spares_protected_files_unless_forced(tmp_path):
     (folder / "model.safetensors").touch()
     (folder / "model.safetensors").chmod(0o444)
     folder.chmod(0o555)
-    status, output = make_clean(tmp_path)
+    status, output = make(tmp_path, "clean")
     assert status != 0
     assert "found 1 write-protected files in results/d/encoders/cort, expected none" in output
     assert "FORCE=1" in output
     assert (folder / "config.json").exists()
     assert (tmp_path / "logs").exists()
-    assert make_clean(tmp_path, "FORCE=1")[0] == 0
+    assert make(tmp_path, "clean", "FORCE=1")[0] == 0
     assert not any((tmp_path / name).exists() for name in ("results", "logs"))
 
 
@@ -130,7 +276,7 @@ def test_make_clean_deletes_what_is_behind_a_link(tmp_path):
     (disk / "d" / "run.trec").touch()
     tree.mkdir()
     (tree / "results").symlink_to(disk)
-    assert make_clean(tree)[0] == 0
+    assert make(tree, "clean")[0] == 0
     assert list(disk.iterdir()) == []
     # The link stays for later results.
     assert (tree / "results").is_symlink()

@@ -2,12 +2,15 @@
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 
 import pytest
+import yaml
 
 import cort
+from cort.experiment.stored import write_experiment
 from cort.formats.runs import read_run
 from cort.online import neural, searcher
 from tests.support.common import ROOT
@@ -58,6 +61,39 @@ def test_frames_are_what_the_files_say(results):
     [same] = [one for one in report if (one["system"], one["baseline"], one["measure"]) == ("cort", "bm25", "RR@10")]
     names = ["difference", "won", "lost", "randomization_test"]
     assert row[names].to_dict() == {name: same[name] for name in names}
+
+
+def test_what_the_experiment_no_longer_has_is_gone(results, tmp_path):
+    """A system, a split and a measure, whose files are still there."""
+    folder = shutil.copytree(results, tmp_path / "tiny", ignore=shutil.ignore_patterns("checkpoints"))
+    for kind in ("runs", "measures"):
+        shutil.copytree(folder / kind / "test", folder / kind / "removed")
+    for name in ("queries", "qrels"):
+        shutil.copy(folder / "collection" / f"{name}.test.parquet", folder / "collection" / f"{name}.removed.parquet")
+    config = yaml.safe_load((folder / "experiment.yaml").read_text("utf-8"))
+    without = {name: system for name, system in config["systems"].items() if name != "cort-onng"}
+    measures = [name for name in config["splits"]["test"]["measures"] if name != "R@20"]
+    splits = config["splits"] | {"test": config["splits"]["test"] | {"measures": measures}}
+    write_experiment(folder / "experiment.yaml", config | {"systems": without, "splits": splits})
+    x, before = cort.open(folder), cort.open(results)
+    assert x.splits == before.splits
+    assert x.systems == [name for name in before.systems if name != "cort-onng"]
+    assert x.measures("test").equals(before.measures("test").drop(index="cort-onng", columns="R@20"))
+    assert x.per_query("cort", "test").equals(before.per_query("cort", "test").drop(columns="R@20"))
+    assert "R@20" not in x.compare("cort", "bm25", "test").index
+    for call in (
+        lambda: x.run("cort-onng", "test"),
+        lambda: x.per_query("cort-onng", "test"),
+        lambda: x.compare("cort", "cort-onng", "test"),
+        lambda: x.search("neriga", "cort-onng"),
+        lambda: x.run("cort", "removed"),
+        lambda: x.measures("removed"),
+        lambda: x.queries("removed"),
+        lambda: x.qrels("removed"),
+    ):
+        with pytest.raises(ValueError, match=r"found .*(cort-onng|removed).*, expected one of ") as caught:
+            call()
+        assert "\n" not in str(caught.value)
 
 
 def test_search_answers_as_the_command_does(stage, results, capsys):

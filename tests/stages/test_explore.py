@@ -2,12 +2,14 @@
 
 import json
 import signal
+import stat
 import subprocess
 import urllib.error
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
-from urllib.parse import urlencode, urlsplit
+from pathlib import Path
+from urllib.parse import unquote, urlencode, urlsplit
 
 import jsonschema
 import psutil
@@ -23,13 +25,14 @@ from tests.support.online import results_with, write_results
 from tests.support.processes import Python
 
 PATIENCE = 180  # seconds
+SPLITS = {name: {"queries": f"{name}.tsv", "qrels": f"{name}.qrels"} for name in ("test", "dev")}
 
 
 @pytest.fixture
 def results(tmp_path):
-    """Settings of results beside pages of two splits."""
-    write_results(tmp_path)
-    for split in ("test", "dev"):
+    """Settings of results with two splits, beside their pages and that of a removed one."""
+    write_results(tmp_path, splits=SPLITS)
+    for split in (*SPLITS, "a-removed-one"):
         (tmp_path / "report" / "explore" / split).mkdir(parents=True)
         (tmp_path / "report" / "explore" / split / "index.html").touch()
     return tmp_path
@@ -37,7 +40,7 @@ def results(tmp_path):
 
 def test_the_page_is_that_of_the_first_or_the_named_split(results):
     for split, found in ((None, "dev"), ("test", "test")):
-        assert explore.find_page(results_with(results), split).name == found
+        assert explore.find_page(results_with(results, splits=SPLITS), split).name == found
 
 
 def test_wrong_options_and_missing_files_are_reported(results, refused):
@@ -68,15 +71,25 @@ def command(built, *options, **environment):
 
 @pytest.fixture(scope="module")
 def live(built, tmp_path_factory):
-    """Run the command with all systems, and a browser that only records what it opens."""
-    folder = tmp_path_factory.mktemp("browser")
-    (folder / "browser").write_text(f'#!/bin/sh\necho "$1" > {folder}/opened\n')
-    (folder / "browser").chmod(0o755)
-    with command(built, "--open", BROWSER=str(folder / "browser")) as (process, address):
+    """Run the command with all systems."""
+    with command(built) as (process, address):
         assert address.startswith("http://127.0.0.1:"), process.communicate(timeout=PATIENCE)[1]
-        wait_until((folder / "opened").exists, "the browser", PATIENCE)
-        assert (folder / "opened").read_text().strip() in (address, "")
         yield process, address
+
+
+@pytest.mark.slow
+def test_a_browser_gets_the_address_in_a_file_that_other_accounts_cannot_read(built, tmp_path):
+    (tmp_path / "browser").write_text(f'#!/bin/sh\ncd {tmp_path} && echo "$@" > begun && mv begun opened\n')
+    (tmp_path / "browser").chmod(0o755)
+    with command(built, "--systems", "bm25", "--open", BROWSER=str(tmp_path / "browser")) as (process, address):
+        wait_until((tmp_path / "opened").exists, "the browser", PATIENCE)
+        words = (tmp_path / "opened").read_text()
+        assert address.strip("/").rpartition("/")[2] not in words
+        page = Path(unquote(urlsplit(words.strip()).path))
+        assert [stat.S_IMODE(path.stat().st_mode) for path in (page, page.parent)] == [0o600, 0o700]
+        assert f'<meta http-equiv="refresh" content="0; url={address}">' in page.read_text("utf-8")
+        process.end(signal.SIGINT)
+        assert not page.parent.exists()
 
 
 def ask(address, path, **given):

@@ -248,6 +248,8 @@ def test_collections_that_share_queries_are_warned_of(root, capsys, stage):
     ("more", "experiments", "words"),
     [
         ({"measures": "P@3"}, ["one"], "one/experiment.yaml: found no P@3 of test"),
+        # It is in the files, but no longer in the experiment.
+        ({"measures": "RR@10"}, ["fewer"], "fewer/experiment.yaml: found no RR@10 of test"),
         ({}, ["one", "bare"], "bare/experiment.yaml: found no such file"),
         ({}, ["unjudged"], "--experiments: found no judgements"),
         ({}, ["unlike"], "found 30 queries that differ from those of"),
@@ -261,6 +263,9 @@ def test_bad_input_is_one_line_and_leaves_nothing(root, refused, more, experimen
     folder = write(root, "unlike", {"test": {"bm25": BASE, "sure": BASE}})
     path = paths.within(folder, paths.PER_QUERY, split="test", system="sure")
     write_values(path, {f"p{number}": dict.fromkeys(MEASURES, 0.5) for number in range(QUERIES)})
+    write(root, "fewer", {"test": {"bm25": BASE}})
+    config = complete(config_of("fewer", {"test": ["bm25"]}, measures=["nDCG@10"]), "x.yaml")
+    write_experiment(root / "results" / "fewer" / "experiment.yaml", config)
     assert words in refused("matrix", **options(root, experiments, **more))
     assert not (root / "results" / "matrix").exists()
 

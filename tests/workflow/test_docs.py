@@ -94,6 +94,18 @@ def test_the_site_loads_nothing_from_the_network():
     assert not SITE.keys() & {"extra_javascript", "extra_css", "extra", "hooks"}
 
 
+def test_the_guide_names_what_its_files_define():
+    text = re.sub(r"```.*?```", "", (ROOT / "docs" / "contributing.md").read_text("utf-8"), flags=re.DOTALL)
+    places = re.findall(r"((?:`\w+`(?:, | and )?)+) (?:of|in) `([\w./]+)`", text)
+    assert len(places) > 10
+    for names, place in places:
+        found = [*(ROOT.glob(place) if "/" in place else (ROOT / "cort").rglob(place))]
+        files = [file for path in found for file in (path.rglob("*.py") if path.is_dir() else [path])]
+        code = "\n".join(file.read_text("utf-8") for file in files)
+        for name in re.findall("`(.+?)`", names):
+            assert re.search(rf"^ *(?:def |class )?{name}\b *[:=(]", code, re.MULTILINE), f"{name} of {place}"
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
 def test_code_of_pages_is_of_a_kind_that_is_tested(page):
     fences = re.findall(r"^ *```(\w*)\n.*?^ *```$", page.read_text("utf-8"), re.MULTILINE | re.DOTALL)

@@ -193,7 +193,7 @@ def test_a_run_is_left_to_snakemake_without_a_plan(quick, fresh):
     status, output, errors, called = quick(fresh, None, *TINY, "--run", "--", "--keep-incomplete")
     assert (status, output, errors) == (0, "", [])
     options = ["--cores", "all", "--keep-incomplete", *TINY]
-    assert called == [[sys.executable, "-m", "snakemake", *options]]
+    assert called == [[sys.executable, "-m", "workflow.interruptible", *options]]
 
 
 LOCKED = r"\.snakemake/locks: found the lock of a build "

@@ -1,3 +1,5 @@
+import csv
+import io
 import json
 from dataclasses import dataclass, field
 
@@ -69,3 +71,12 @@ def test_errors_name_the_file_and_the_place(tmp_path, change, complaint):
 
 def test_tables_have_every_digit_and_empty_cells():
     assert csv_text(("a", "b"), [(1 / 3, None), ("x,y", 1)]) == f'a,b\n{1 / 3!r},\n"x,y",1\n'
+
+
+def test_no_text_in_a_csv_file_is_a_formula_and_numbers_stay_numbers():
+    row = ("=1+1", "+1+1", "-a", "@a", "\t=1", "\r=1", "a\r\n-b", "'=1", -0.12, "-1e-05", None, True)
+    _, written = csv.reader(io.StringIO(csv_text("abc", [row]), newline=""))
+    made = ["'=1+1", "'+1+1", "'-a", "'@a", "'\t=1", "'\n=1"]
+    assert written == [*made, "a\n-b", "'=1", "-0.12", "-1e-05", "", "True"]
+    # What one stage wrote and another repeats is as before.
+    assert csv_text("abc", [written]) == csv_text("abc", [row])

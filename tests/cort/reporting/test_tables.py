@@ -25,6 +25,11 @@ def rows_of(table):
     return list(csv.reader(io.StringIO(to_csv(table))))
 
 
+def test_no_text_in_csv_is_a_formula_and_numbers_stay_numbers():
+    rows = rows_of(sections.systems_table([Measures("=1+1", "dev", 1, 7, {"RR@10": -0.5})]))
+    assert rows[1] == ["dev", "'=1+1", "7", "1", "-0.5"]
+
+
 def test_csv_has_all_digits_and_empty_cells():
     rows = rows_of(sections.systems_table(MEASURES))
     assert rows[0] == ["split", "system", "queries", "relevant from", "RR@10", "R@50", "AP"]

@@ -50,6 +50,10 @@ def test_the_papers_example():
     assert merge([["a", "b", "c", "d"], ["e", "c", "f", "a"]], 1000) == ["a", "e", "b", "c", "f", "d"]
 
 
+def test_none_takes_the_turn_of_a_document_that_is_already_there():
+    assert merge([["a", "b", "c", "d"], ["a", "e", "f", "g"]], 4) == ["a", "b", "e", "c"]
+
+
 def random_ranking(generator, count, size):
     return [f"d{number}" for number in generator.permutation(count)[:size]]
 

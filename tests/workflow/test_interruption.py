@@ -1,0 +1,74 @@
+"""Ctrl-C, which comes to all processes of a terminal: no traceback, and one line that the same command goes on."""
+
+import os
+import signal
+import subprocess
+
+import pytest
+import yaml
+
+from tests.support.common import ROOT
+from tests.support.processes import Python
+
+LINE = "interrupted; the same command goes on\n"
+WAIT = "import time\nprint('ready', flush=True)\ntime.sleep(60)\n"
+IN_MAIN = "def main():\n    import sys, time\n    print('ready', flush=True)\n"
+PLAN = ("-m", "workflow.plan", "--run", "--configfile", "tiny.yaml")
+BUILD = "from pathlib import Path\nfrom workflow import verdict\nverdict.build(Path('tiny.yaml'))"
+
+# Modules that wait when they are imported, or a program that does when it is called.
+IMPORTS = {"yaml.py": WAIT}
+SNAKEMAKE_IMPORTS = {"snakemake/cli.py": WAIT}
+RAISES = {"snakemake/cli.py": IN_MAIN + "    time.sleep(60)\n"}
+# As Snakemake does between its jobs.
+FAILS = {"snakemake/cli.py": IN_MAIN + "    try: time.sleep(60)\n    except KeyboardInterrupt: sys.exit(1)\n"}
+
+
+@pytest.fixture
+def interrupted(tmp_path):
+    """Run Python with other modules until something waits, send Ctrl-C; status, and what it writes then."""
+    (tmp_path / "snakemake").mkdir()
+    (tmp_path / "snakemake" / "__init__.py").touch()
+    config = {"dataset": "d", "collection": {"passages": "c.tsv"}, "systems": {"bm25": {"retrieve": "bm25"}}}
+    config["splits"] = {"test": {"queries": "q.tsv", "qrels": "j.tsv"}}
+    (tmp_path / "tiny.yaml").write_text(yaml.safe_dump(config))
+    for name, line in (("c.tsv", "d1\ta text"), ("q.tsv", "q1\ta query"), ("j.tsv", "q1\t0\td1\t1")):
+        (tmp_path / name).write_text(f"{line}\n")
+
+    def run(modules, *words, **environment):
+        for name, code in modules.items():
+            (tmp_path / name).write_text(code)
+        environment["PYTHONPATH"] = os.pathsep.join([str(tmp_path), str(ROOT)])
+        options = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "start_new_session": True}
+        with Python(*words, cwd=tmp_path, environment=environment, **options) as process:
+            seen = ""
+            while not seen.endswith("ready\n") and (line := process.stdout.readline()):
+                seen += line
+            assert seen.endswith("ready\n"), seen
+            os.killpg(process.pid, signal.SIGINT)
+            output = process.communicate(timeout=60)[0]
+        return process.returncode, output
+
+    return run
+
+
+@pytest.mark.parametrize("modules", [IMPORTS, SNAKEMAKE_IMPORTS, RAISES, FAILS])
+def test_a_build_ends_with_a_line(interrupted, modules):
+    assert interrupted(modules, *PLAN) == (-signal.SIGINT, LINE)
+
+
+@pytest.mark.parametrize("module", ["verdict", "summary", "why"])
+def test_so_do_other_commands(interrupted, module):
+    assert interrupted(IMPORTS, "-m", f"workflow.{module}") == (-signal.SIGINT, LINE)
+
+
+def test_a_verdict_waits_for_its_build_and_repeats_no_line(interrupted):
+    slow = FAILS["snakemake/cli.py"].replace("sys.exit(1)", "time.sleep(1); print('end', flush=True); sys.exit(1)")
+    assert interrupted({"snakemake/cli.py": slow}, "-c", BUILD) == (130, f"end\n{LINE}")
+
+
+def test_a_job_leaves_the_word_to_its_workflow(interrupted):
+    modules = {"numpy.py": WAIT}
+    assert interrupted(modules, "-m", "cort.fuse", CORT_ATTACHED="1") == (-signal.SIGINT, "")
+    # Alone, it says where it was.
+    assert "Traceback" in interrupted(modules, "-m", "cort.fuse", CORT_ATTACHED="")[1]
