@@ -275,7 +275,7 @@ def test_a_split_takes_what_is_tuned_on_itself_or_on_the_first_with_judgements()
     tuned = {"folded on test", "folded on dev", "own-cross on test", "own-cross on dev"}
     assert files_of(experiment)["tuned"].keys() == tuned
     # Neither the depth of validation runs nor what splits must not share changes.
-    assert settings.depth(experiment, Wildcards(fromdict={"split": "validation"})) == ["--depth", "30"]
+    assert settings.depth(experiment, Wildcards(fromdict={"split": "validation"})) == ["--depth=30"]
     alone = built(NOTHING_LEARNT | {"lexical bm25": {"tune": FOLDS}})
     assert splits_apart(alone) == []
 
@@ -635,8 +635,8 @@ def test_validation_runs_are_as_deep_as_those_that_weights_are_for():
         return settings.depth(built(changes), Wildcards(fromdict={"split": split}))
 
     tuned = {"systems new": {"fuse": {**LINEAR, "tune": "RR@10"}}}
-    assert depth_of("validation", {}) == depth_of("train", tuned) == ["--depth", "30"]
-    assert depth_of("validation", tuned) == depth_of("test", {}) == ["--depth", "50"]
+    assert depth_of("validation", {}) == depth_of("train", tuned) == ["--depth=30"]
+    assert depth_of("validation", tuned) == depth_of("test", {}) == ["--depth=50"]
 
 
 def test_an_experiment_takes_whole_sections_from_the_one_it_extends(tmp_path):
