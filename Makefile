@@ -181,7 +181,7 @@ lock:
 no-build:
 	@if [ -n "$$(find .snakemake/locks -type f 2> /dev/null)" ]; then \
 		echo "error: .snakemake/locks: found the locks of a build, expected none;" \
-			"wait for its end, or if it was killed, call snakemake --unlock" >&2; exit 1; \
+			"wait for its end, or if it was killed, call $(BIN)/snakemake --unlock" >&2; exit 1; \
 	fi
 
 # Deletes what causes no rerun, also what no config of a dataset makes any more; CONFIG= adds a config of another folder.

@@ -42,4 +42,4 @@ onstart:
 
 # Other jobs went on after the errors.
 onerror:
-    print(*failures(log), sep="\n", file=sys.stderr)
+    sys.stderr.write("".join(f"{line}\n" for line in failures(log)))

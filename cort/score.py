@@ -123,11 +123,16 @@ class Scoring:
         """
         import torch
 
+        first = self._known is None
         score, known = self._scorer(job.device, job.precision)
+        if first:
+            job.counter.reach(job.counter.count + int(np.isfinite(known[rows[0] :]).sum()))
         scores = known[rows]  # (rows,)
         if len(new := rows[np.isnan(scores)]):
             with torch.inference_mode():
                 scores[np.isnan(scores)] = score(*(place[new] for place in self.places)).float().cpu().numpy()
+            if self._pairs.shared:
+                job.counter.advance(len(new))
         part = self._table.slice(int(rows[0]), len(rows))
         ids = pc.binary_join_element_wise(part["query_id"], part["doc_id"], " ")
         found = f"in {job.precision} a score that is no finite number"
@@ -180,7 +185,7 @@ def stage(options: Options) -> None:
     places = look_up(pairs, limits, table, source)
     scoring = Scoring(options, model, pairs, table, source, places)
     lengths = pairs.lengths(*scoring.places)
-    compute_shard("cort.score", options, model, lengths, BLOCK, scoring.compute, scoring.write, "pairs")
+    compute_shard("cort.score", options, model, lengths, BLOCK, scoring.compute, scoring.write, "pairs", pairs.shared)
 
 
 main = cli.main_of(Options, stage)

@@ -25,6 +25,8 @@ STAGE = "exec python -m cort."
 ERROR = re.compile(r"^\d\d:\d\d:\d\d ERROR ", re.MULTILINE)
 #: seconds since the epoch; older logs are those of other runs
 STARTED = time.time()
+#: what Snakemake logs at Ctrl-C, before the errors of the jobs that end by it.
+INTERRUPTED = "Terminating processes on user request"
 
 
 class PlanError(ValueError):
@@ -123,8 +125,11 @@ def _has_mistake(log: str) -> bool:
 
 
 def failures(logs: Sequence[str]) -> list[str]:
-    """Name the jobs that failed in the end with their logs, from the logs of Snakemake, which may be long."""
-    text = "".join(Path(log).read_text("utf-8", "replace") for log in logs)
+    """Name the jobs that failed in the end with their logs, from the logs of Snakemake, which may be long.
+
+    Those that Ctrl-C ended did not fail.
+    """
+    text = "".join(Path(log).read_text("utf-8", "replace").partition(INTERRUPTED)[0] for log in logs)
     error = r"^Error in rule (\w+):\n(?: .*\n)*? +jobid: (\d+)\n(?: .*\n)*? +log: ([^\s,]+)"
     jobs = re.findall(error, text, re.MULTILINE)
     finished = set(re.findall(r"^Finished jobid: (\d+) ", text, re.MULTILINE))

@@ -98,6 +98,7 @@ def compute_shard(
     compute: Compute,
     write: Write,
     items: str = "texts",
+    counts: bool = False,
 ) -> None:
     """Place a model, compute the blocks of a shard except finished ones, and write all.
 
@@ -106,6 +107,7 @@ def compute_shard(
     :param stage: name and command.
     :param lengths: tokens of each text, of all shards; a batch in the output has `size` texts.
     :param items: what the log calls the texts.
+    :param counts: whether `compute` counts them; else each row of the model's output is one.
     """
     shard = vars(options).get("shard", "1-of-1")
     with _placed(model, options, shard) as (device, precision):
@@ -121,7 +123,7 @@ def compute_shard(
         blocks = zip(numbers, ranges, strict=True)
         with Counter(count, items) as counter:
             job = Job(device, precision, counter)
-            if not isinstance(model, LightEncoder):
+            if not counts and not isinstance(model, LightEncoder):
                 model.register_forward_hook(lambda module, inputs, outputs: counter.advance(len(outputs)))
             batches = finished.each(blocks, lambda block: compute(job, np.arange(*block)), counter)
             tables_of = tables.regroup(batches, size)

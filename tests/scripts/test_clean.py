@@ -242,6 +242,7 @@ def test_while_a_build_runs_nothing_goes(root, target):
     (line,) = (line for line in output.splitlines() if line.startswith("error: "))
     assert status != 0
     assert ".snakemake/locks: found the locks of a build, expected none; wait for its end" in line
+    assert line.endswith(" call .venv/bin/snakemake --unlock")
     assert all(path.exists() for path in kept)
 
 

@@ -10,8 +10,9 @@ from cort import score
 from cort.formats import tables
 from cort.formats.runs import read_run
 from cort.formats.shards import Tokens, read_precision, write_tokens
-from cort.models import late_interaction
+from cort.models import late_interaction, shards
 from cort.models.rerankers import load_reranker
+from cort.runtime import progress
 from tests.support.common import write_ranked, write_rows
 
 CPU = torch.device("cpu")
@@ -158,6 +159,28 @@ def test_pairs_with_scores_of_earlier_jobs_are_not_scored_again(
     run(**named, depths=[1, 1])
     assert stage("score", **options(**named)).read_bytes() == fresh
     assert known(capsys)[-1] == (total, total)
+
+
+def test_progress_of_late_interaction_counts_pairs_and_known_ones_as_finished_earlier(
+    make_reranker, run, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setattr(score, "BLOCK", 7)
+    monkeypatch.setattr(progress, "SECONDS_BETWEEN_LINES", 0.0)
+    rates = []
+
+    class Watched(progress.Counter):
+        def __exit__(self, *_):
+            rates.append((self._before, self.count))
+
+    monkeypatch.setattr(shards, "Counter", Watched)
+    model, known = make_reranker(**KINDS[2]), tmp_path / "known" / "test.arrow"
+    few, total = (len(run(model=model, depths=depths, output_known=known)) for depths in ([3, 2], [1000, 1000]))
+    assert rates == [(0, few), (few, total)]
+    shown = [int(count) for count in re.findall(r"(\d+) of \d+ pairs, ", capsys.readouterr().err)]
+    assert shown[-1] == total
+    assert few in shown
+    # Those of the second call begin above the known ones.
+    assert all(count > few for count in shown[shown.index(few) + 1 :])
 
 
 def test_scores_of_another_text_or_model_or_damaged_ones_are_not_used(

@@ -2,6 +2,8 @@
 
 import inspect
 import json
+import os
+import signal
 import subprocess
 
 import psutil
@@ -85,6 +87,20 @@ def test_the_last_lines_name_the_jobs_that_failed_with_their_logs(tree):
     status, output = snakemake(folder, "d/a", "d/b", "--cores", "1", "--retries", "1", "--keep-going")
     assert status == 1
     assert [line for line in output.splitlines() if "failed; its log" in line] == ["b failed; its log is logs/d/b.log"]
+
+
+def test_no_job_that_ctrl_c_ends_is_said_to_have_failed(tree, real_starts):
+    folder = tree(a="import pathlib, time; pathlib.Path('begun').touch(); time.sleep(600)")
+    command = [executable("snakemake"), "d/a", "--cores", "1"]
+    with subprocess.Popen(
+        command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+    ) as process:
+        wait_until((folder / "begun").exists)
+        os.killpg(process.pid, signal.SIGINT)
+        output, _ = process.communicate()
+    assert process.returncode != 0
+    assert "Error in rule a" in output, GONE
+    assert "failed; its log" not in output
 
 
 def test_a_stage_ends_with_snakemake_even_if_that_is_killed(tree, monkeypatch, real_starts):
