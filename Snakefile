@@ -22,9 +22,6 @@ include: "workflow/rules/evaluation.smk"
 include: "workflow/rules/publish.smk"
 
 
-complete_rules(workflow, settings.code_of)
-
-
 rule all:
     default_target: True
     input:
@@ -38,6 +35,14 @@ onstart:
     planned = planned_files(workflow)
     if problems := check_machine(experiment, planned.__contains__, runs_here(workflow)):
         raise WorkflowError("\n".join(problems))
+
+
+# `make` prints it itself, also when nothing ran.
+onsuccess:
+    if SUMMARY_FOLLOWS not in os.environ and is_new(workflow, experiment.at(paths.REPORT) + "index.html"):
+        from workflow.summary import lines
+
+        print(*lines(experiment), sep="\n")
 
 
 # Other jobs went on after the errors.

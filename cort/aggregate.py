@@ -8,21 +8,21 @@ Usage:  python -m cort.aggregate --run passages.trec --aggregate max --output do
 import logging
 import sys
 
+from cort.config.collection import Aggregation
 from cort.formats.runs import read_run, tag_of, write_run
 from cort.retrieval.documents import as_documents
 from cort.runtime import cli
-from cort.runtime.options import options_class, required
-from cort.settings.collection import Aggregation
+from cort.runtime.sections import TrecFile
 
 log = logging.getLogger(__name__)
 
 
-@options_class
 class Options(Aggregation):
     """Options of this stage."""
 
-    run: str = required("TREC", "the run of passages")
-    output: str = required("TREC")
+    run: TrecFile
+    """The run of passages."""
+    output: TrecFile
 
 
 def stage(options: Options) -> None:

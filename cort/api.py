@@ -18,18 +18,18 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from cort.config import paths
+from cort.config.entries import is_sparse
+from cort.config.experiment import Experiment as Read
+from cort.config.stored import NAME, read_experiment
 from cort.evaluation.comparisons import Comparisons, Pair, Tests, compare
 from cort.evaluation.measures import Measures
 from cort.evaluation.values import Values, read_values
-from cort.experiment.experiment import Experiment as Read
-from cort.experiment.stored import NAME, read_experiment
 from cort.formats import tables
 from cort.formats.artifacts import read_artifact
 from cort.formats.runs import read_run
 from cort.online.passages import Passages
 from cort.runtime.errors import InputError, input_error
-from cort.settings import paths
-from cort.settings.config import is_sparse
 
 if TYPE_CHECKING:
     from cort.online.neural import QueryEncoder
@@ -54,7 +54,7 @@ class Experiment:
         return f"Experiment({str(self.folder)!r})"
 
     def _at(self, path: str, **names: str) -> Path:
-        """Path of a file of `cort.settings.paths` in this folder."""
+        """Path of a file of `cort.config.paths` in this folder."""
         return Path(paths.within(self.folder, path, **names))
 
     @property

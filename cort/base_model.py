@@ -22,11 +22,13 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 import numpy as np
 import pyarrow as pa
 
+from cort.config.fields import Revision, Seed
+from cort.config.models import Cleaned, Vocabulary
 from cort.formats import tables
 from cort.formats.artifacts import json_option
 from cort.formats.cleaning import Form, convert
@@ -36,10 +38,8 @@ from cort.models.layout import refusing
 from cort.runtime import cli
 from cort.runtime.errors import input_error
 from cort.runtime.files import atomic_folder
-from cort.runtime.options import optional, options_class, required
 from cort.runtime.progress import track
-from cort.settings.fields import General, Released, as_key
-from cort.settings.models import BaseModel
+from cort.runtime.sections import Contents, FolderPath, JsonFile, Maybe, ParquetFile, Section, Text, same_as
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -209,19 +209,22 @@ def fetch_pretrained(name: str, revision: str | None, seed: int, folder: Path) -
     log.info("loaded %s: %s, %d weights", name, model.config.model_type, model.num_parameters())
 
 
-@options_class
-class Options:
+class Options(Section):
     """Options of this stage."""
 
-    pretrained: str | None = optional(None, "a model to start from; or else", "NAME_OR_FOLDER")
-    architecture: str | None = optional(None, "model_type and settings of a new model", "JSON")
-    revision: str | None = as_key(Released, "revision")
-    vocabulary_size: int = as_key(BaseModel, "vocabulary_size")
-    passages: str | None = optional(None, "texts on which the tokenizer is trained", "PARQUET")
-    embeddings: Literal["random", "lsa"] = as_key(BaseModel, "embeddings")
-    cleaning: Form = as_key(BaseModel, "cleaning", "how these texts are cleaned first")
-    seed: int = as_key(General, "seed")
-    output: str = required("FOLDER")
+    pretrained: Maybe[Annotated[str, Contents("NAME_OR_FOLDER")]] = None
+    """A model to start from; or else."""
+    architecture: Maybe[JsonFile] = None
+    """Model_type and settings of a new model."""
+    revision: Maybe[Text] = same_as(Revision, "revision")
+    vocabulary_size: int = same_as(Vocabulary, "vocabulary_size")
+    passages: Maybe[ParquetFile] = None
+    """Texts on which the tokenizer is trained."""
+    embeddings: Literal["random", "lsa"] = same_as(Vocabulary, "embeddings")
+    cleaning: Form = same_as(Cleaned, "cleaning")
+    """How these texts are cleaned first."""
+    seed: int = same_as(Seed, "seed")
+    output: FolderPath
 
 
 def stage(options: Options) -> None:

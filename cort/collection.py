@@ -20,15 +20,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from cort.config.collection import Fields, Folder, HubCollection, IrCollection, Passages
 from cort.formats.artifacts import write_artifact
 from cort.formats.passages import REPEATED, iter_passage_batches, write_passages
 from cort.formats.tables import PASSAGES, open_writer
 from cort.runtime import cli
 from cort.runtime.checksums import describe_inputs
 from cort.runtime.errors import input_error
-from cort.runtime.options import optional, options_class, required, thread_count
-from cort.settings.collection import Collection, Fields, Passages
-from cort.settings.fields import as_key
+from cort.runtime.sections import AnyFile, FolderPath, Maybe, Several, Text, Threads, same_as
 from cort.sources.files import iter_file_documents
 from cort.sources.folder import Ids
 from cort.sources.headed import REMEDIES, Division, Origin
@@ -39,25 +38,34 @@ log = logging.getLogger(__name__)
 SOURCES = ("passages", "documents", "folder", "irds", "hf")
 
 
-@options_class
 class Options(Fields):
     """Options of this stage; one of the first five names the source."""
 
-    passages: tuple[str, ...] = optional((), "files of passages", "FILE")
-    documents: tuple[str, ...] = optional((), "files of documents, in the same formats", "FILE")
-    folder: str | None = optional(None, "folder of documents", "FOLDER")
-    ids: Ids | None = as_key(Collection, "ids")
-    irds: str | None = as_key(Collection, "irds")
-    hf: str | None = as_key(Collection, "hf")
-    words: int | None = as_key(Passages, "words", "divide documents into passages of at most N words", default=None)
-    overlap: int = as_key(Passages, "overlap")
-    headings: bool = as_key(Passages, "headings")
-    generate: Origin | None = optional(None, "leave out of the passages what becomes a query")
-    output_candidates: str | None = optional(None, "with --generate, parquet table of queries to write", "FILE")
-    output: str = required("FILE", "parquet table to write")
-    output_counts: str | None = optional(None, "JSON to write, of what was read and left out", "FILE")
-    output_sources: str | None = optional(None, "JSON to write, of the files that were read", "FILE")
-    threads: int = thread_count(help="processes that read the files of a folder, and divide documents")
+    passages: Several[AnyFile] = ()
+    """Files of passages."""
+    documents: Several[AnyFile] = ()
+    """Files of documents, in the same formats."""
+    folder: Maybe[FolderPath] = None
+    """Folder of documents."""
+    ids: Maybe[Ids] = same_as(Folder, "ids")
+    irds: Maybe[Text] = same_as(IrCollection, "irds", default=None)
+    hf: Maybe[Text] = same_as(HubCollection, "hf", default=None)
+    words: Maybe[int] = same_as(Passages, "words", default=None)
+    """Divide documents into passages of at most N words."""
+    overlap: int = same_as(Passages, "overlap")
+    headings: bool = same_as(Passages, "headings")
+    generate: Maybe[Origin] = None
+    """Leave out of the passages what becomes a query."""
+    output_candidates: Maybe[AnyFile] = None
+    """With --generate, parquet table of queries to write."""
+    output: AnyFile
+    """Parquet table to write."""
+    output_counts: Maybe[AnyFile] = None
+    """JSON to write, of what was read and left out."""
+    output_sources: Maybe[AnyFile] = None
+    """JSON to write, of the files that were read."""
+    threads: Threads = 1
+    """Processes that read the files of a folder, and divide documents."""
 
 
 def apart(

@@ -21,7 +21,10 @@ Usage:  python -m cort.compare --baseline bm25 --systems bm25 cort both --parts 
 import logging
 import sys
 from dataclasses import asdict, astuple, fields
+from typing import Annotated
 
+from cort.config.evaluation import Evaluation
+from cort.config.fields import Seed
 from cort.evaluation.comparisons import (
     Comparison,
     Comparisons,
@@ -38,32 +41,41 @@ from cort.formats.artifacts import csv_text, write_artifact
 from cort.reporting.format import address, verdict_lines
 from cort.runtime import cli
 from cort.runtime.files import write_text
-from cort.runtime.options import optional, options_class, read_options, required
-from cort.settings.evaluation import Evaluation
-from cort.settings.fields import General, as_key
+from cort.runtime.sections import CsvFile, HtmlFile, Maybe, Metavar, ParquetFile, Several, Text, same_as
 
 log = logging.getLogger(__name__)
 
 
-@options_class
 class Options(SplitOptions):
     """Options of this stage."""
 
-    baseline: str = required("NAME", "one of the systems")
-    systems: tuple[str, ...] = required("NAME", "names of all systems, in the order of the files")
-    parts: tuple[str, ...] = optional((), "a system and one of its parts", "SYSTEM=PART")
-    starts: tuple[str, ...] = optional((), "a system and its state before training", "SYSTEM=START")
-    contrasts: tuple[str, ...] = optional((), "further comparisons", "SYSTEM=OTHER")
-    per_query: tuple[str, ...] = required("PARQUET", "values of every query, a file per system")
-    recall: tuple[str, ...] = required("CSV", "recall at every depth, a file per system")
-    queries: str = required("PARQUET", "all queries of the split")
-    confidence: float = as_key(Evaluation, "confidence")
-    resamples: int = as_key(Evaluation, "resamples")
-    alpha: float = as_key(Evaluation, "alpha")
-    seed: int = as_key(General, "seed", "of the bootstrap and the randomisation test")
-    explorer: str | None = optional(None, "page of the explorer, relative to the table of queries", "HTML")
-    output_table: str = required("CSV", "the comparisons as a table")
-    output_queries: str = required("CSV", "queries with the largest differences")
+    baseline: Text
+    """One of the systems."""
+    systems: Several[Text]
+    """Names of all systems, in the order of the files."""
+    parts: Several[Annotated[Text, Metavar("SYSTEM=PART")]] = ()
+    """A system and one of its parts."""
+    starts: Several[Annotated[Text, Metavar("SYSTEM=START")]] = ()
+    """A system and its state before training."""
+    contrasts: Several[Annotated[Text, Metavar("SYSTEM=OTHER")]] = ()
+    """Further comparisons."""
+    per_query: Several[ParquetFile]
+    """Values of every query, a file per system."""
+    recall: Several[CsvFile]
+    """Recall at every depth, a file per system."""
+    queries: ParquetFile
+    """All queries of the split."""
+    confidence: float = same_as(Evaluation, "confidence")
+    resamples: int = same_as(Evaluation, "resamples")
+    alpha: float = same_as(Evaluation, "alpha")
+    seed: int = same_as(Seed, "seed")
+    """Of the bootstrap and the randomisation test."""
+    explorer: Maybe[HtmlFile] = None
+    """Page of the explorer, relative to the table of queries."""
+    output_table: CsvFile
+    """The comparisons as a table."""
+    output_queries: CsvFile
+    """Queries with the largest differences."""
 
 
 def _pairs(options: Options) -> list[Pair]:
@@ -88,7 +100,7 @@ def stage(options: Options) -> None:
     systems = dict(zip(options.systems, values, strict=True))
     recall = dict(zip(options.systems, map(read_recall, options.recall), strict=True))
     texts = tables.read_queries(options.queries)
-    tests = read_options(Tests, options)
+    tests = Tests(options.confidence, options.resamples, options.alpha, options.seed)
     compared = Comparisons(
         split=options.split,
         baseline=options.baseline,

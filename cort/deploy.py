@@ -17,11 +17,16 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Iterator, Mapping
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from cort.config.collection import Aggregation
+from cort.config.evaluation import Target
+from cort.config.fields import Depth
+from cort.config.lexical import Index, Language
+from cort.config.lexical import Parameters as Bm25
 from cort.deployment.folder import (
     INDEXED,
     LONGEST_ID,
@@ -37,18 +42,14 @@ from cort.formats import tables
 from cort.formats.artifacts import to_json
 from cort.formats.runs import Run, RunByQuery, read_run, run_of, tag_of
 from cort.formats.shards import Shard, all_ids, all_vectors, open_both
-from cort.retrieval.fusion import FusionSettings, fuse, untied
+from cort.retrieval.fusion import Constant, Weight, fuse
 from cort.retrieval.lucene import Parameters, read_parameters
+from cort.retrieval.pool import FusionSettings, untied
 from cort.retrieval.tuning import read_weights
 from cort.runtime import cli
 from cort.runtime.errors import input_error, shorten
 from cort.runtime.files import atomic_folder
-from cort.runtime.options import optional, options_class, required
-from cort.settings.collection import Aggregation
-from cort.settings.evaluation import Target
-from cort.settings.fields import General, as_key
-from cort.settings.lexical import Language, LexicalIndex
-from cort.settings.systems import Fusing
+from cort.runtime.sections import ArrowFile, FolderPath, JsonFile, Maybe, ParquetFile, Several, Text, TrecFile, same_as
 
 Vector: TypeAlias = npt.NDArray[np.float32]
 
@@ -57,28 +58,43 @@ log = logging.getLogger(__name__)
 QUERIES, RESULTS = 10, 10
 
 
-@options_class
 class Options(Aggregation):
     """Options of this stage."""
 
-    system: str = required("NAME", "what is deployed")
-    targets: tuple[Target, ...] = required("TARGET", "what loads it")
-    passages: str = required("PARQUET", "the collection")
-    queries: str = required("PARQUET", "of a split")
-    runs: tuple[str, ...] = required("TREC", "of the system's parts on this split, in order, or its own")
-    bm25: str | None = optional(None, "which of them is BM25's", "TREC")
-    k1: float = as_key(LexicalIndex, "k1", "of BM25")
-    b: float = as_key(LexicalIndex, "b", "of BM25")
-    language: Language = as_key(LexicalIndex, "language", "of the texts, for engines' analyser")
-    parameters: str | None = optional(None, "instead: tuned k1 and b", "JSON")
-    vectors: tuple[str, ...] = optional((), "of the passages, all shards, if a part searches them", "ARROW")
-    query_vectors: str | None = optional(None, "of the queries", "ARROW")
-    method: str | None = as_key(Fusing, "method", "how two parts are merged", default=None, choices=("rrf", "linear"))
-    k: int = as_key(Fusing, "k")
-    weights: tuple[float, ...] = as_key(Fusing, "weights", default=(), least=1)
-    tuned: str | None = optional(None, "of linear: weights that `tune weights` chose", "JSON")
-    depth: int = as_key(General, "depth", "results of each part that are merged")
-    output: str = required("FOLDER")
+    system: Text
+    """What is deployed."""
+    targets: Several[Target]
+    """What loads it."""
+    passages: ParquetFile
+    """The collection."""
+    queries: ParquetFile
+    """Of a split."""
+    runs: Several[TrecFile]
+    """Of the system's parts on this split, in order, or its own."""
+    bm25: Maybe[TrecFile] = None
+    """Which of them is BM25's."""
+    k1: float = same_as(Bm25, "k1")
+    """Of BM25."""
+    b: float = same_as(Bm25, "b")
+    """Of BM25."""
+    language: Language = same_as(Index, "language")
+    """Of the texts, for engines' analyser."""
+    parameters: Maybe[JsonFile] = None
+    """Instead: tuned k1 and b."""
+    vectors: Several[ArrowFile] = ()
+    """Of the passages, all shards, if a part searches them."""
+    query_vectors: Maybe[ArrowFile] = None
+    """Of the queries."""
+    method: Maybe[Literal["rrf", "linear"]] = None
+    """How two parts are merged."""
+    k: int = same_as(Constant, "k")
+    weights: Several[Weight] = ()
+    """Of linear: one for each part."""
+    tuned: Maybe[JsonFile] = None
+    """Of linear: weights that `tune weights` chose."""
+    depth: int = same_as(Depth, "depth")
+    """Results of each part that are merged."""
+    output: FolderPath
 
 
 def weights_of(options: Options) -> tuple[float, ...]:

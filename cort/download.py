@@ -13,29 +13,32 @@ import os
 import shutil
 import sys
 from pathlib import Path
+from typing import Annotated
 
+from cort.config.collection import Downloads
 from cort.downloads.catalog import CHUNK, PublicFile, load_catalog
 from cort.downloads.fetch import Sources
 from cort.formats.members import iter_members
 from cort.runtime import cli
 from cort.runtime.errors import input_error
 from cort.runtime.files import atomic_file
-from cort.runtime.options import optional, options_class, required
-from cort.settings.collection import Downloads
-from cort.settings.fields import as_key
+from cort.runtime.sections import AnyFile, Contents, FolderPath, Maybe, Section, Text, YamlFile, same_as
 
 log = logging.getLogger(__name__)
 
 
-@options_class
-class Options:
+class Options(Section):
     """Options of this stage."""
 
-    name: str = required(help="in the catalogue, for example msmarco/qrels.train.tsv")
-    catalog: str | None = optional(None, "a catalogue other than this project's", "YAML")
-    downloads: str = required("FOLDER", "for complete and partial downloads")
-    folder: str | None = as_key(Downloads, "folder", "your copies of the files; only read", "FOLDER", None)
-    output: str = required("FILE")
+    name: Text
+    """In the catalogue, for example msmarco/qrels.train.tsv."""
+    catalog: Maybe[YamlFile] = None
+    """A catalogue other than this project's."""
+    downloads: FolderPath
+    """For complete and partial downloads."""
+    folder: Maybe[Annotated[str, Contents("FOLDER")]] = same_as(Downloads, "folder")
+    """Your copies of the files; only read."""
+    output: AnyFile
 
 
 def stage(options: Options) -> None:

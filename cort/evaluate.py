@@ -29,19 +29,22 @@ from cort.formats.ids import is_in, unknown_ids
 from cort.formats.runs import read_run
 from cort.runtime import cli
 from cort.runtime.errors import input_error, shorten
-from cort.runtime.options import options_class, required
+from cort.runtime.sections import CsvFile, ParquetFile, TrecFile
 
 log = logging.getLogger(__name__)
 
 
-@options_class
 class Options(MeasureOptions):
     """Options of this stage."""
 
-    run: str = required("TREC", "the run to evaluate")
-    queries: str = required("PARQUET", "all queries of the split")
-    output_per_query: str = required("PARQUET", "values of every query")
-    output_recall: str = required("CSV", "mean recall at every depth")
+    run: TrecFile
+    """The run to evaluate."""
+    queries: ParquetFile
+    """All queries of the split."""
+    output_per_query: ParquetFile
+    """Values of every query."""
+    output_recall: CsvFile
+    """Mean recall at every depth."""
 
 
 def stage(options: Options) -> None:

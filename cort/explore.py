@@ -34,15 +34,17 @@ from secrets import token_urlsafe
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
+from pydantic import Field
+
+from cort.config import paths
 from cort.online.options import SearchOptions, find_results, open_named
 from cort.runtime import cli
 from cort.runtime.devices import lease
 from cort.runtime.errors import input_error, shorten
-from cort.runtime.options import optional, options_class
-from cort.settings import paths
+from cort.runtime.sections import JsonLinesFile, Maybe, Several, Text
 
 if TYPE_CHECKING:
-    from cort.experiment.experiment import Experiment
+    from cort.config.experiment import Experiment
     from cort.online.line import Line
     from cort.online.searcher import Searcher
 
@@ -51,19 +53,23 @@ log = logging.getLogger(__name__)
 PORT = 8765
 
 
-@options_class
 class Options(SearchOptions):
     """Options of this command, which is not a stage."""
 
-    systems: tuple[str, ...] = optional((), "to open (default: all)", "NAME")
-    split: str | None = optional(None, "whose page is shown (default: the first)", "NAME")
-    judgements: str | None = optional(
-        None, "let a person judge the results; the file that gets the judgements", "JSONL"
-    )
-    pool: int = optional(10, "results of each system that are judged, with --judgements", "N", ge=1)
-    port: int = optional(PORT, f"of the address (default {PORT}); 0 for any free port", "N", ge=0)
-    no_token: bool = optional(False, "let every account of this machine read the collection, and judge")
-    open: bool = optional(False, "open the page in a browser")
+    systems: Several[Text] = ()
+    """To open (default: all)."""
+    split: Maybe[Text] = None
+    """Whose page is shown (default: the first)."""
+    judgements: Maybe[JsonLinesFile] = None
+    """Let a person judge the results; the file that gets the judgements."""
+    pool: int = Field(10, ge=1)
+    """Results of each system that are judged, with --judgements."""
+    port: int = Field(PORT, ge=0)
+    """F"of the address (default {PORT}); 0 for any free port"."""
+    no_token: bool = False
+    """Let every account of this machine read the collection, and judge."""
+    open: bool = False
+    """Open the page in a browser."""
 
 
 def find_page(results: Experiment, split: str | None) -> Path:
@@ -106,7 +112,7 @@ def browse(page: str, address: str) -> None:
 
 def stage(options: Options) -> None:
     """Open the systems, serve the page until a signal comes; Ctrl-C is not an error."""
-    from cort.experiment.stored import open_systems
+    from cort.config.stored import open_systems
     from cort.online.judging import Judging
     from cort.online.line import Line, listening
 

@@ -20,6 +20,8 @@ import sys
 import numpy as np
 import pyarrow as pa
 
+from cort.config.collection import Aggregation
+from cort.config.evaluation import Explorer
 from cort.evaluation.measures import Qrels, read_qrels
 from cort.evaluation.options import JudgedOptions
 from cort.evaluation.values import Values, check_named, read_values, refuse_unlike
@@ -31,26 +33,25 @@ from cort.reporting.explorer.rankings import combine, first_results, ranks_of, r
 from cort.retrieval.documents import documents_of, group_passages
 from cort.runtime import cli
 from cort.runtime.files import atomic_folder
-from cort.runtime.options import optional, options_class, required
-from cort.settings.collection import Aggregation
-from cort.settings.evaluation import Explorer
+from cort.runtime.sections import FolderPath, ParquetFile, Several, Text, TrecFile
 
 log = logging.getLogger(__name__)
 
 
-@options_class
 class Options(Explorer, Aggregation, JudgedOptions):
     """Options of this stage."""
 
-    dataset: str = required("NAME", "shown on the page")
-    systems: tuple[str, ...] = required("NAME", "names of all systems, in the order of the files")
-    runs: tuple[str, ...] = required("TREC", "a run per system")
-    per_query: tuple[str, ...] = optional(
-        (), "values of judged queries, a file per system; none for a split without judgements", "PARQUET"
-    )
-    queries: str = required("PARQUET")
-    passages: str = required("PARQUET")
-    output: str = required("FOLDER")
+    dataset: Text
+    """Shown on the page."""
+    systems: Several[Text]
+    """Names of all systems, in the order of the files."""
+    runs: Several[TrecFile]
+    """A run per system."""
+    per_query: Several[ParquetFile] = ()
+    """Values of judged queries, a file per system; none for a split without judgements."""
+    queries: ParquetFile
+    passages: ParquetFile
+    output: FolderPath
 
 
 def _read_measured(options: Options) -> tuple[list[Values], Qrels]:

@@ -14,31 +14,30 @@ from __future__ import annotations
 
 import logging
 import sys
+from typing import Literal
 
 from cort.formats.runs import tag_of, write_runs
 from cort.retrieval.components import read_components
-from cort.retrieval.fusion import FUSIONS, NORMALIZATIONS, FusionSettings, fuse_runs
-from cort.retrieval.options import RunOptions, TunedOptions, term_based
+from cort.retrieval.fusion import FUSIONS, Constant, Normalized, Weight, fuse_runs
+from cort.retrieval.options import RunOptions, TermBased, TunedOptions
+from cort.retrieval.pool import FusionSettings
 from cort.retrieval.tuning import read_weights, weights_of_folds
 from cort.runtime import cli
 from cort.runtime.errors import input_error
-from cort.runtime.options import options_class, required
-from cort.settings.fields import as_key
-from cort.settings.systems import Fusing
+from cort.runtime.sections import Several, TrecFile
 
 log = logging.getLogger(__name__)
 
 
-@options_class
-class Options(TunedOptions, RunOptions):
+class Options(TunedOptions, RunOptions, Constant, Normalized, TermBased):
     """Options of this stage."""
 
-    method: str = as_key(Fusing, "method", choices=tuple(FUSIONS))
-    runs: tuple[str, ...] = required("TREC", "two or more runs, in order")
-    k: int = as_key(Fusing, "k")
-    normalization: str = as_key(Fusing, "normalization", choices=tuple(NORMALIZATIONS))
-    weights: tuple[float, ...] = as_key(Fusing, "weights", default=(), least=1)
-    term_based: tuple[str, ...] = term_based()
+    method: Literal[*FUSIONS] = "interleave"  # type: ignore[valid-type]
+    """How the rankings are merged."""
+    runs: Several[TrecFile]
+    """Two or more runs, in order."""
+    weights: Several[Weight] = ()
+    """Of linear: one per run; equal by default."""
 
 
 def stage(options: Options) -> None:

@@ -19,33 +19,40 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cort.config.collection import Aggregation, Lengths
+from cort.config.fields import Seed
+from cort.formats import records
 from cort.formats.artifacts import write_artifact
 from cort.formats.cleaning import plain
 from cort.formats.judgements import write_judged
-from cort.formats.records import Qrel, Text
+from cort.formats.records import Qrel
 from cort.formats.tables import EXPANSIONS, PASSAGES, has_column, read_table
 from cort.retrieval.documents import documents_of, split_of
 from cort.runtime import cli
 from cort.runtime.errors import input_error
-from cort.runtime.options import options_class, required
-from cort.settings.collection import Aggregation, Lengths
-from cort.settings.fields import General, as_key
+from cort.runtime.sections import AnyFile, ParquetFile, Several, Text, same_as
 from cort.sources.passages import count_words
 
 log = logging.getLogger(__name__)
 
 
-@options_class
 class Options(Aggregation, Lengths):
     """Options of this stage."""
 
-    candidates: tuple[str, ...] = required("PARQUET", "queries with the ids of passages, or predicted queries")
-    splits: tuple[str, ...] = required("NAME", "among which documents are divided")
-    split: str = required("NAME", "the one to write")
-    seed: int = as_key(General, "seed", "of the division of documents")
-    output_queries: str = required("FILE", "BEIR .jsonl to write")
-    output_qrels: str = required("FILE", "TREC qrels to write")
-    output_counts: str = required("FILE", "JSON of numbers of queries")
+    candidates: Several[ParquetFile]
+    """Queries with the ids of passages, or predicted queries."""
+    splits: Several[Text]
+    """Among which documents are divided."""
+    split: Text
+    """The one to write."""
+    seed: int = same_as(Seed, "seed")
+    """Of the division of documents."""
+    output_queries: AnyFile
+    """BEIR .jsonl to write."""
+    output_qrels: AnyFile
+    """TREC qrels to write."""
+    output_counts: AnyFile
+    """JSON of numbers of queries."""
 
 
 def read_candidates(path: str) -> pa.Table:
@@ -108,7 +115,7 @@ def stage(options: Options) -> None:
     judged = pa.table(columns, ["query_id", "doc_id"])
     # Several passages of a document are one judgement.
     judged = judged.group_by(judged.column_names, use_threads=False).aggregate([])
-    texts = map(Text, query_ids.to_pylist(), queries["text"].to_pylist())
+    texts = map(records.Text, query_ids.to_pylist(), queries["text"].to_pylist())
     qrels = map(Qrel, *(column.to_pylist() for column in judged.columns), repeat(1))
     write_judged(options.output_queries, options.output_qrels, texts, qrels)
     write_artifact(options.output_counts, counts)

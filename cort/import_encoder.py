@@ -16,7 +16,6 @@ Usage:  python -m cort.import_encoder --weights cort-e128.ckpt --base-model base
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 import re
 import sys
@@ -24,14 +23,14 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cort.config.models import Cleaned
 from cort.formats.cleaning import Form
 from cort.models.settings import EncoderSettings
 from cort.runtime import cli
+from cort.runtime.command_line import take
 from cort.runtime.errors import input_error
 from cort.runtime.files import atomic_folder
-from cort.runtime.options import options_class, read_options, required
-from cort.settings.fields import as_key
-from cort.settings.models import BaseModel
+from cort.runtime.sections import AnyFile, FolderPath, same_as
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -83,14 +82,17 @@ def rename(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
     return {names[name]: value for name, value in tensors.items()}
 
 
-@options_class
 class Options(EncoderSettings):
     """Options of this stage."""
 
-    weights: str = required("FILE", "the released file")
-    base_model: str = required("FOLDER", "gives architecture and tokenizer")
-    cleaning: Form = as_key(BaseModel, "cleaning", "of all texts, which the saved tokenizer does, too")
-    output: str = required("FOLDER", "folder of best/ and last/")
+    weights: AnyFile
+    """The released file."""
+    base_model: FolderPath
+    """Gives architecture and tokenizer."""
+    cleaning: Form = same_as(Cleaned, "cleaning")
+    """Of all texts, which the saved tokenizer does, too."""
+    output: FolderPath
+    """Folder of best/ and last/."""
 
 
 def stage(options: Options) -> None:
@@ -103,7 +105,7 @@ def stage(options: Options) -> None:
 
     tensors = read_tensors(options.weights)
     # All drawn weights are replaced.
-    settings = read_options(EncoderSettings, options)
+    settings = take(EncoderSettings, options)
     encoder = new_encoder(options.base_model, settings, seed=0, cleaning=options.cleaning)
     layers = nn.ModuleDict({TRANSFORMER[:-1]: encoder.transformer})
     if encoder.projection is not None:
@@ -118,7 +120,7 @@ def stage(options: Options) -> None:
     for piece in ("best", "last"):
         with atomic_folder(Path(options.output) / piece) as folder:
             encoder.save(folder)
-            about = {"weights": options.weights, **dataclasses.asdict(settings)}
+            about = {"weights": options.weights, **settings.model_dump()}
             write_card(folder, Path(options.output).name, type(encoder.saved).__name__, about)
     count = sum(weights.numel() for weights in encoder.parameters())
     log.info("imported %d weights from %s", count, options.weights)

@@ -48,7 +48,7 @@ from cort.formats.runs import (
 from cort.retrieval.options import SearchOptions
 from cort.runtime import cli
 from cort.runtime.errors import input_error, shorten
-from cort.runtime.options import options_class, required
+from cort.runtime.sections import AnyFile, ParquetFile
 
 log = logging.getLogger(__name__)
 
@@ -150,13 +150,15 @@ def _parse_ranked(line: str) -> tuple[str, str, int]:
     return checked_id("query_id", query_id), checked_id("doc_id", doc_id), int(rank)
 
 
-@options_class
 class Options(SearchOptions):
     """Options of this stage."""
 
-    run: str = required("FILE", "the published run, plain or .gz")
-    queries: str = required("PARQUET", "all queries of the split")
-    passages: str = required("PARQUET", "the collection")
+    run: AnyFile
+    """The published run, plain or .gz."""
+    queries: ParquetFile
+    """All queries of the split."""
+    passages: ParquetFile
+    """The collection."""
 
 
 def stage(options: Options) -> None:

@@ -8,26 +8,28 @@ Usage:  python -m cort.import_split --irds beir/scifact/test --output-queries qu
 
 import sys
 
+from cort.config.collection import HubCollection, IrSplit
 from cort.formats.artifacts import write_artifact
 from cort.formats.judgements import write_judged
 from cort.runtime import cli
 from cort.runtime.errors import input_error
-from cort.runtime.options import optional, options_class, required
-from cort.settings.collection import Collection, Split
-from cort.settings.fields import as_key
+from cort.runtime.sections import AnyFile, Maybe, Section, Text, same_as
 from cort.sources.opened import open_split
 
 
-@options_class
-class Options:
+class Options(Section):
     """Options of this stage; one of the first two names the source."""
 
-    irds: str | None = as_key(Split, "irds")
-    hf: str | None = as_key(Collection, "hf")
-    part: str | None = optional(None, "with --hf, the name of its split", "NAME")
-    output_queries: str = required("FILE", "BEIR .jsonl to write")
-    output_qrels: str = required("FILE", "TREC qrels to write")
-    output_sources: str = required("FILE", "JSON of the files that were read")
+    irds: Maybe[Text] = same_as(IrSplit, "irds", default=None)
+    hf: Maybe[Text] = same_as(HubCollection, "hf", default=None)
+    part: Maybe[Text] = None
+    """With --hf, the name of its split."""
+    output_queries: AnyFile
+    """BEIR .jsonl to write."""
+    output_qrels: AnyFile
+    """TREC qrels to write."""
+    output_sources: AnyFile
+    """JSON of the files that were read."""
 
 
 def stage(options: Options) -> None:

@@ -20,6 +20,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from cort.config.fields import Seed
+from cort.config.models import Selection
+from cort.config.training import Epochs
 from cort.formats import tables
 from cort.formats.artifacts import write_artifact
 from cort.formats.ids import positions
@@ -27,11 +30,8 @@ from cort.formats.released_triples import COLUMNS, iter_triples
 from cort.runtime import cli
 from cort.runtime.errors import input_error, shorten
 from cort.runtime.files import temporary_folder
-from cort.runtime.options import optional, options_class, required
 from cort.runtime.progress import track
-from cort.settings.fields import General, as_key
-from cort.settings.models import Triples
-from cort.settings.training import Epochs
+from cort.runtime.sections import AnyFile, JsonFile, ParquetFile, Section, same_as
 
 log = logging.getLogger(__name__)
 
@@ -48,22 +48,25 @@ FIX = "name triples of this collection or, if queries were held out or passages 
 NOT_DRAWN, SAME = "dropped: not in the sample", "dropped: positive and negative are one passage"
 
 
-@options_class
-class Options:
+class Options(Section):
     """Options of this stage."""
 
-    triples: str = required("FILE", "released triples, .tsv or .txt, plain or .gz")
-    form: Literal["triples", "pairs"] = optional("triples", "triples for an encoder, or pairs for a re-ranker")
-    limit: int = as_key(Triples, "limit")
-    sample: int = as_key(Triples, "sample")
-    shuffle: bool = as_key(Triples, "shuffle")
-    unknown_ids: Literal["refuse", "drop"] = as_key(Triples, "unknown_ids")
-    queries: str = required("PARQUET", "the training queries")
-    passages: str = required("PARQUET", "the collection")
-    epochs: int = as_key(Epochs, "epochs", default=1)
-    seed: int = as_key(General, "seed")
-    output: str = required("PARQUET")
-    output_counts: str = required("JSON")
+    triples: AnyFile
+    """Released triples, .tsv or .txt, plain or .gz."""
+    form: Literal["triples", "pairs"] = "triples"
+    """Triples for an encoder, or pairs for a re-ranker."""
+    limit: int = same_as(Selection, "limit")
+    sample: int = same_as(Selection, "sample")
+    shuffle: bool = same_as(Selection, "shuffle")
+    unknown_ids: Literal["refuse", "drop"] = same_as(Selection, "unknown_ids")
+    queries: ParquetFile
+    """The training queries."""
+    passages: ParquetFile
+    """The collection."""
+    epochs: int = same_as(Epochs, "epochs", default=1)
+    seed: int = same_as(Seed, "seed")
+    output: ParquetFile
+    output_counts: JsonFile
 
 
 def find_rows(options: Options, query_ids: pa.Array, doc_ids: pa.Array, counts: dict[str, int]) -> Iterator[Rows]:

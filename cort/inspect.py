@@ -18,40 +18,48 @@ import logging
 import sys
 from collections import Counter
 from pathlib import Path
+from typing import Annotated
 
 import pyarrow as pa
 
+from cort.config.collection import Aggregation
 from cort.evaluation import inspection
 from cort.evaluation.inspection import Finding, Found, Row, Split
 from cort.formats.artifacts import csv_text, parse_assignments, write_artifact
 from cort.runtime import cli
 from cort.runtime.files import write_text
-from cort.runtime.options import optional, options_class, required
-from cort.settings.collection import Aggregation
+from cort.runtime.sections import CsvFile, JsonFile, Metavar, ParquetFile, Several, Text
 
 log = logging.getLogger(__name__)
 
 HEADER = ("kind", "split", "query_id", "doc_id", "other")
 
 
-@options_class
 class Options(Aggregation):
     """Options of this stage."""
 
-    passages: str = required("PARQUET", "the collection")
-    splits: tuple[str, ...] = required("NAME", "names of the splits, in the order of the files")
-    queries: tuple[str, ...] = required("PARQUET", "a table of queries per split")
-    qrels: tuple[str, ...] = required("PARQUET", "a table of judgements per split")
-    oddities: tuple[str, ...] = required("CSV", "what was odd in the files of each split")
-    pairs: tuple[str, ...] = optional((), "splits to compare", "FIRST=SECOND")
-    apart: tuple[str, ...] = optional(
-        (), "those of them of which systems learn from the first and are measured on the second", "FIRST=SECOND"
-    )
-    own: tuple[str, ...] = optional((), "splits of which queries that are documents are not retrieved", "NAME")
-    limits: tuple[str, ...] = optional((), "tokens of a passage that each encoder reads", "NAME=N")
-    languages: tuple[str, ...] = optional((), "languages of term-based indexes", "NAME=CODE")
-    output: str = required("JSON")
-    output_ids: str = required("CSV")
+    passages: ParquetFile
+    """The collection."""
+    splits: Several[Text]
+    """Names of the splits, in the order of the files."""
+    queries: Several[ParquetFile]
+    """A table of queries per split."""
+    qrels: Several[ParquetFile]
+    """A table of judgements per split."""
+    oddities: Several[CsvFile]
+    """What was odd in the files of each split."""
+    pairs: Several[Annotated[Text, Metavar("FIRST=SECOND")]] = ()
+    """Splits to compare."""
+    apart: Several[Annotated[Text, Metavar("FIRST=SECOND")]] = ()
+    """Those of them of which systems learn from the first and are measured on the second."""
+    own: Several[Text] = ()
+    """Splits of which queries that are documents are not retrieved."""
+    limits: Several[Annotated[Text, Metavar("NAME=N")]] = ()
+    """Tokens of a passage that each encoder reads."""
+    languages: Several[Annotated[Text, Metavar("NAME=CODE")]] = ()
+    """Languages of term-based indexes."""
+    output: JsonFile
+    output_ids: CsvFile
 
 
 def stage(options: Options) -> None:

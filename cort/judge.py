@@ -18,6 +18,7 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
+from cort.config.collection import Aggregation, Endpoint, Judge
 from cort.formats.artifacts import write_artifact
 from cort.formats.judgements import write_judged
 from cort.formats.records import Qrel, Text
@@ -27,9 +28,7 @@ from cort.models.endpoint import ask, refuse_nonsense
 from cort.models.prompts import GRADE
 from cort.retrieval.documents import group_passages
 from cort.runtime import cli
-from cort.runtime.options import options_class, required
-from cort.settings.collection import Aggregation, Endpoint, Judge
-from cort.settings.fields import as_key
+from cort.runtime.sections import AnyFile, ParquetFile, Several, TrecFile, same_as
 
 log = logging.getLogger(__name__)
 
@@ -38,18 +37,22 @@ ALONE = re.compile(r"(?<![\d.,/-])[0-3](?![.,/-]?\d)")
 NONE, UNJUDGED = -1, "not judged: no grade in the answer"
 
 
-@options_class
 class Options(Aggregation, Endpoint):
     """Options of this stage."""
 
-    runs: tuple[str, ...] = required("TREC", "runs of passages")
-    queries: str = required("PARQUET")
-    passages: str = required("PARQUET")
-    depth: int = as_key(Judge, "depth")
-    cache: str = required("FILE", "file of answers")
-    output_queries: str = required("FILE", "BEIR .jsonl to write")
-    output_qrels: str = required("FILE", "TREC qrels to write")
-    output_counts: str = required("FILE", "JSON of numbers of grades")
+    runs: Several[TrecFile]
+    """Runs of passages."""
+    queries: ParquetFile
+    passages: ParquetFile
+    depth: int = same_as(Judge, "depth")
+    cache: AnyFile
+    """File of answers."""
+    output_queries: AnyFile
+    """BEIR .jsonl to write."""
+    output_qrels: AnyFile
+    """TREC qrels to write."""
+    output_counts: AnyFile
+    """JSON of numbers of grades."""
 
 
 def pooled(path: str, options: Options) -> Iterator[tuple[str, str, str]]:

@@ -20,8 +20,12 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cort.experiment.experiment import Experiment
-from cort.experiment.stored import NAME, open_systems, read_experiment
+from pydantic import Field
+
+from cort.config.evaluation import Latency
+from cort.config.experiment import Experiment
+from cort.config.fields import Depth
+from cort.config.stored import NAME, open_systems, read_experiment
 from cort.formats import tables
 from cort.formats.artifacts import json_option, write_artifact
 from cort.retrieval.options import JavaOptions
@@ -29,9 +33,7 @@ from cort.runtime import cli
 from cort.runtime.devices import lease, visible_devices
 from cort.runtime.errors import input_error
 from cort.runtime.machine import describe_hardware, describe_software
-from cort.runtime.options import optional, options_class, required
-from cort.settings.evaluation import Latency
-from cort.settings.fields import General, as_key
+from cort.runtime.sections import FolderPath, JsonFile, Maybe, ParquetFile, Several, Text, same_as
 from cort.systems.timing import PARTS
 
 if TYPE_CHECKING:
@@ -123,24 +125,28 @@ def published_form(experiment: Experiment, split: str, rows: Sequence[Mapping[st
     return [{"system": name, "split": split, "milliseconds": values} for name, values in published.items()]
 
 
-@options_class
 class Options(JavaOptions):
     """Options of this stage."""
 
-    results: str | None = optional(None, "folder of the results of an experiment", "FOLDER")
-    settings: str | None = optional(None, "settings of its systems, instead: files are under results/", "JSON")
-    queries: str = required("PARQUET")
-    split: str = required("NAME", "of the queries")
-    number: int = as_key(Latency, "queries")
-    warm_up: int = optional(64, "earlier searches with each system", "N", ge=0)
-    bm25_warm_up: int = optional(
-        2000, "earlier searches with BM25 alone, until Java has compiled all it needs", "N", ge=0
-    )
-    batch: int = optional(32, "queries per batch", "N", ge=1)
-    depth: int = as_key(General, "depth")
-    systems: tuple[str, ...] = required("NAME")
-    gpus: int = optional(1, "1, or 0 for the CPU", "N", ge=0, le=1)
-    output: str = required("JSON")
+    results: Maybe[FolderPath] = None
+    """Folder of the results of an experiment."""
+    settings: Maybe[JsonFile] = None
+    """Settings of its systems, instead: files are under results/."""
+    queries: ParquetFile
+    split: Text
+    """Of the queries."""
+    number: int = same_as(Latency, "queries")
+    warm_up: int = Field(64, ge=0)
+    """Earlier searches with each system."""
+    bm25_warm_up: int = Field(2000, ge=0)
+    """Earlier searches with BM25 alone, until Java has compiled all it needs."""
+    batch: int = Field(32, ge=1)
+    """Queries per batch."""
+    depth: int = same_as(Depth, "depth")
+    systems: Several[Text]
+    gpus: int = Field(1, ge=0, le=1)
+    """1, or 0 for the CPU."""
+    output: JsonFile
 
 
 def stage(options: Options) -> None:

@@ -26,26 +26,26 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from cort.config import paths
+from cort.config.evaluation import Evaluation
+from cort.config.experiment import Experiment
+from cort.config.fields import Seed
+from cort.config.stored import NAME, read_experiment
 from cort.evaluation.comparisons import Comparisons, Pair, Tests, compare
 from cort.evaluation.measures import Measures
 from cort.evaluation.values import read_values, refuse_unlike
-from cort.experiment.experiment import Experiment
-from cort.experiment.stored import NAME, read_experiment
 from cort.formats.tables import read_queries
 from cort.online.options import folder_of
 from cort.reporting import results as reports
 from cort.reporting.costs import FRONT, NOTHING, bytes_per_passage, costs_frame, costs_panels, costs_table
 from cort.reporting.figures import draw, embed
 from cort.reporting.format import best, count, plural, signed
-from cort.reporting.page import Section, render
+from cort.reporting.page import Chapter, render
 from cort.reporting.tables import Place, Table, files_of
 from cort.runtime import cli
 from cort.runtime.errors import input_error
 from cort.runtime.files import write_text
-from cort.runtime.options import optional, options_class, required
-from cort.settings import paths
-from cort.settings.evaluation import Evaluation
-from cort.settings.fields import General
+from cort.runtime.sections import FolderPath, Maybe, Section, Several, Text, YamlFile, default_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -56,7 +56,12 @@ MEASURES = ("nDCG@10", "R@100")
 # After the name of a system whose numbers others published.
 PUBLISHED = " (published)"
 # The same tests on all collections, whatever the experiments' own settings are.
-TESTS = Tests(Evaluation.confidence, Evaluation.resamples, Evaluation.alpha, General.seed)
+TESTS = Tests(
+    default_of(Evaluation, "confidence"),
+    default_of(Evaluation, "resamples"),
+    default_of(Evaluation, "alpha"),
+    default_of(Seed, "seed"),
+)
 # Of one difference, an interval is undefined, and of two too wide to say anything.
 MIN_COLLECTIONS = 3
 NOTE = (
@@ -68,14 +73,16 @@ NOTE = (
 )
 
 
-@options_class
-class Options:
+class Options(Section):
     """Options of this command, which is not a stage."""
 
-    experiments: tuple[str, ...] = required("YAML", "configs of experiments that were built, or folders of results")
-    measures: tuple[str, ...] = optional(MEASURES, f"default: {' '.join(MEASURES)}", "NAME")
-    labels: Literal["human", "LLM", "synthetic"] | None = optional(None, "tabulate only collections with these labels")
-    output_folder: str = required("FOLDER")
+    experiments: Several[YamlFile]
+    """Configs of experiments that were built, or folders of results."""
+    measures: Several[Text] = MEASURES
+    """F"default: {' '.join(MEASURES)}"."""
+    labels: Maybe[Literal["human", "LLM", "synthetic"]] = None
+    """Tabulate only collections with these labels."""
+    output_folder: FolderPath
 
 
 class Collection(NamedTuple):
@@ -250,8 +257,8 @@ def stage(options: Options) -> None:
             [f"{plural(len(systems), 'system', 'systems')} on {found}.", *(f"Warning: {one}." for one in doubts)]
         ),
         sections=[
-            Section("matrix", "Means", [table], text=table.note),
-            Section("costs", "Costs", [cost], embed(panels), FRONT),
+            Chapter("matrix", "Means", [table], text=table.note),
+            Chapter("costs", "Costs", [cost], embed(panels), FRONT),
         ],
         files=[*texts],
     )

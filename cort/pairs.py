@@ -15,12 +15,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cort.config.models import Pairs
 from cort.formats import tables
 from cort.runtime import cli
 from cort.runtime.errors import input_error
-from cort.runtime.options import options_class
-from cort.settings.fields import as_key
-from cort.settings.models import Pairs
+from cort.runtime.sections import same_as
 from cort.training.sampling import Positions, SamplingOptions, draw, draw_distinct, shuffle, write_epochs
 
 # How many more positives of other groups to consider, because some may also be relevant to the query.
@@ -93,14 +92,13 @@ def positives_of_others(
     return taken[:, -count:]
 
 
-@options_class
 class Options(SamplingOptions):
     """Options of this stage."""
 
-    first_rank: int = as_key(Pairs, "first_rank")
-    negatives: int = as_key(Pairs, "negatives")
-    random: int = as_key(Pairs, "random")
-    positives: Literal["one", "all"] = as_key(Pairs, "positives")
+    first_rank: int = same_as(Pairs, "first_rank")
+    negatives: int = same_as(Pairs, "negatives")
+    random: int = same_as(Pairs, "random")
+    positives: Literal["one", "all"] = same_as(Pairs, "positives")
 
 
 def stage(options: Options) -> None:

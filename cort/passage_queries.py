@@ -11,32 +11,39 @@ Usage:  python -m cort.passage_queries --passages passages.parquet --splits vali
 
 import sys
 from heapq import nsmallest
+from typing import Annotated
 
 import pyarrow as pa
+from pydantic import Field
 
+from cort.config.collection import Endpoint, Lengths
+from cort.config.fields import Seed
 from cort.formats.tables import PASSAGES, iter_batches, select_texts, write_table
 from cort.models.endpoint import ask, refuse_nonsense
 from cort.models.prompts import QUERY
 from cort.retrieval.documents import document_of, hash_of, split_of
 from cort.runtime import cli
-from cort.runtime.options import options_class, required
-from cort.settings.collection import Endpoint, Lengths
-from cort.settings.fields import General, as_key
+from cort.runtime.sections import AnyFile, ParquetFile, Several, Text, default_of, same_as
 from cort.sources.passages import count_words
 
 IDS = pa.schema([PASSAGES.field("doc_id")])
 
 
-@options_class
 class Options(Endpoint):
     """Options of this stage."""
 
-    passages: str = required("PARQUET", "the collection")
-    splits: tuple[str, ...] = required("NAME", "among which documents are divided")
-    samples: tuple[int, ...] = required("N", "passages of each split to ask about", ge=1)
-    seed: int = as_key(General, "seed", "of the division of documents")
-    cache: str = required("FILE", "file of answers")
-    output: str = required("PARQUET", "queries with the ids of passages")
+    passages: ParquetFile
+    """The collection."""
+    splits: Several[Text]
+    """Among which documents are divided."""
+    samples: Several[Annotated[int, Field(ge=1)]]
+    """Passages of each split to ask about."""
+    seed: int = same_as(Seed, "seed")
+    """Of the division of documents."""
+    cache: AnyFile
+    """File of answers."""
+    output: ParquetFile
+    """Queries with the ids of passages."""
 
 
 def draw(options: Options) -> list[str]:
@@ -57,7 +64,7 @@ def stage(options: Options) -> None:
     texts = select_texts(options.passages, PASSAGES, drawn)
     answers = ask(QUERY, [texts[doc_id] for doc_id in drawn], options, options.cache)
     queries = [answer.strip("\"'“”„«» ") for answer in answers]
-    nonsense = sum(not 0 < count_words(query) <= Lengths.max_words for query in queries)
+    nonsense = sum(not 0 < count_words(query) <= default_of(Lengths, "max_words") for query in queries)
     refuse_nonsense(nonsense, len(queries), "a query")
     write_table(options.output, pa.table([drawn, queries], schema=PASSAGES))
 

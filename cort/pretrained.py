@@ -16,17 +16,28 @@ from __future__ import annotations
 import logging
 import sys
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
+from cort.config.fields import Revision
+from cort.config.models import (
+    Described,
+    DescribedLengths,
+    PairTokens,
+    Pooling,
+    Prompts,
+    ReleasedScoring,
+    Similarity,
+    Tokens,
+    Width,
+)
 from cort.models.hub import find_folder, save_plain
 from cort.models.layout import read_prompts
 from cort.models.truncation import read_limits
 from cort.runtime import cli
+from cort.runtime.command_line import option_of
 from cort.runtime.errors import input_error, naming
 from cort.runtime.files import atomic_folder
-from cort.runtime.options import option_of, options_class, required
-from cort.settings.fields import Released, as_key
-from cort.settings.models import Encoder, Pooling, Reranker, Similarity
+from cort.runtime.sections import Contents, FolderPath, Maybe, Section, Text, same_as
 
 log = logging.getLogger(__name__)
 
@@ -43,26 +54,24 @@ OVERRIDDEN = {
 SETTINGS = sorted({name for names in OVERRIDDEN.values() for name in names})
 
 
-@options_class
-class Options:
+class Options(Section):
     """Options of this stage; those named like a setting of the model override it."""
 
-    kind: Literal["dense", "sparse", "cross_encoder", "late_interaction", "monot5", "rankt5", "weigher", "expander"] = (
-        required()
-    )
-    pretrained: str = required("NAME_OR_FOLDER")
-    revision: str | None = as_key(Released, "revision")
-    pooling: Pooling | None = as_key(Encoder, "pooling", default=None)
-    similarity: Similarity | None = as_key(Encoder, "similarity", default=None)
-    query_length: int | None = as_key(Encoder, "query_length", default=None)
-    passage_length: int | None = as_key(Encoder, "passage_length", default=None)
-    max_length: int | None = as_key(Reranker, "max_length", default=None)
-    dimension: int | None = as_key(Encoder, "dimension", "of the vectors, which are truncated to it", default=None)
-    query_prompt: str | None = as_key(Encoder, "query_prompt")
-    passage_prompt: str | None = as_key(Encoder, "passage_prompt")
-    query_prompt_name: str | None = as_key(Encoder, "query_prompt_name")
-    passage_prompt_name: str | None = as_key(Encoder, "passage_prompt_name")
-    output: str = required("FOLDER")
+    kind: Literal["dense", "sparse", "cross_encoder", "late_interaction", "monot5", "rankt5", "weigher", "expander"]
+    pretrained: Annotated[str, Contents("NAME_OR_FOLDER")]
+    revision: Maybe[Text] = same_as(Revision, "revision")
+    pooling: Maybe[Pooling] = same_as(Described, "pooling", default=None)
+    similarity: Maybe[Similarity] = same_as(Described, "similarity", default=None)
+    query_length: Maybe[Tokens] = same_as(DescribedLengths, "query_length", default=None)
+    passage_length: Maybe[Tokens] = same_as(DescribedLengths, "passage_length", default=None)
+    max_length: Maybe[PairTokens] = same_as(ReleasedScoring, "max_length", default=None)
+    dimension: Maybe[Width] = same_as(Described, "dimension", default=None)
+    """Of the vectors, which are truncated to it."""
+    query_prompt: Maybe[str] = same_as(Prompts, "query_prompt")
+    passage_prompt: Maybe[str] = same_as(Prompts, "passage_prompt")
+    query_prompt_name: Maybe[Text] = same_as(Prompts, "query_prompt_name")
+    passage_prompt_name: Maybe[Text] = same_as(Prompts, "passage_prompt_name")
+    output: FolderPath
 
 
 def stage(options: Options) -> None:

@@ -20,7 +20,7 @@ from cort.formats.shards import read_precision
 from cort.runtime import cli
 from cort.runtime.checksums import describe_inputs
 from cort.runtime.machine import describe_hardware, describe_software, first_line, output_of
-from cort.runtime.options import optional, options_class, required
+from cort.runtime.sections import AnyFile, JsonFile, Section, Several, Text
 
 log = logging.getLogger(__name__)
 
@@ -32,15 +32,16 @@ def describe_code(folder: str | Path) -> dict[str, Any]:
     return {"version": __version__, "commit": commit, "modified": None if changes is None else bool(changes.strip())}
 
 
-@options_class
-class Options:
+class Options(Section):
     """Options of this stage."""
 
-    dataset: str = required()
-    inputs: tuple[str, ...] = optional((), metavar="FILE")
-    sources: tuple[str, ...] = optional((), "descriptions of further inputs, which were read elsewhere", "JSON")
-    computed: tuple[str, ...] = optional((), "vectors and scores whose precision a machine chose", "FILE")
-    output: str = required("JSON")
+    dataset: Text
+    inputs: Several[AnyFile] = ()
+    sources: Several[JsonFile] = ()
+    """Descriptions of further inputs, which were read elsewhere."""
+    computed: Several[AnyFile] = ()
+    """Vectors and scores whose precision a machine chose."""
+    output: JsonFile
 
 
 def stage(options: Options) -> None:

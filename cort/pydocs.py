@@ -27,16 +27,16 @@ from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
+from cort.config.collection import Pydocs
+from cort.config.fields import Seed
 from cort.formats.artifacts import write_artifact
 from cort.formats.records import in_blocks
 from cort.runtime import cli
 from cort.runtime.errors import input_error
 from cort.runtime.files import write_text
-from cort.runtime.options import options_class, required, thread_count
 from cort.runtime.processes import map_in_order
 from cort.runtime.progress import track
-from cort.settings.collection import Pydocs
-from cort.settings.fields import General, as_key
+from cort.runtime.sections import AnyFile, FolderPath, Threads, same_as
 from cort.sources.documents import one_line
 
 log = logging.getLogger(__name__)
@@ -166,14 +166,17 @@ def split_queries(queries: list[Docstring], validation: int, test: int, seed: in
     return {name: sorted(part) for name, part in parts.items()}
 
 
-@options_class
 class Options(Pydocs):
     """Options of this stage; all bounds are inclusive and count whitespace-separated words."""
 
-    lock: str = required("FILE", "lines of name==version")
-    output_folder: str = required("FOLDER", "where to write")
-    seed: int = as_key(General, "seed", "seed of the split")
-    threads: int = thread_count(help="processes that parse")
+    lock: AnyFile
+    """Lines of name==version."""
+    output_folder: FolderPath
+    """Where to write."""
+    seed: int = same_as(Seed, "seed")
+    """Seed of the split."""
+    threads: Threads = 1
+    """Processes that parse."""
 
 
 def stage(options: Options) -> None:

@@ -17,15 +17,15 @@ from dataclasses import replace
 from pathlib import Path
 from urllib.parse import quote
 
+from cort.config.experiment import Experiment
+from cort.config.recipes import chosen_values, describe_training
+from cort.config.stored import NAME, read_experiment
 from cort.evaluation.agreement import Agreement
 from cort.evaluation.comparisons import Comparisons
 from cort.evaluation.curves import Consistency, Depths
 from cort.evaluation.inspection import Finding
 from cort.evaluation.measures import Measures
 from cort.evaluation.overlap import Overlap
-from cort.experiment.experiment import Experiment
-from cort.experiment.recipes import chosen_values, describe_training
-from cort.experiment.stored import NAME, read_experiment
 from cort.formats.artifacts import read_artifact
 from cort.models.truncation import Truncation, measure_texts, read_limits
 from cort.reporting import figures, published, sections
@@ -40,7 +40,7 @@ from cort.reporting.costs import (
 )
 from cort.reporting.figures import embed
 from cort.reporting.format import address, headline, plural
-from cort.reporting.page import Section, render
+from cort.reporting.page import Chapter, render
 from cort.reporting.results import Latencies, Read, files_of, read_all, read_curve, read_jobs, read_origin
 from cort.reporting.tables import Table, frame_csv
 from cort.reporting.tables import files_of as files_of_table
@@ -48,7 +48,7 @@ from cort.retrieval.audits import Audit
 from cort.retrieval.tuning import FoldedWeights, TunedWeights
 from cort.runtime import cli
 from cort.runtime.files import write_text
-from cort.runtime.options import optional, options_class, required
+from cort.runtime.sections import CsvFile, FolderPath, Maybe, Section, Several
 from cort.training.outcome import Selection
 
 log = logging.getLogger(__name__)
@@ -69,14 +69,16 @@ SPEED = "Share of the exact top results that an index finds, by mean time per qu
 LOSSES = "Training loss (thin: as logged, thick: moving mean) and validation loss against the update step."
 
 
-@options_class
-class Options:
+class Options(Section):
     """Options of this stage."""
 
-    results: str = required("FOLDER", "results of an experiment")
-    papers: tuple[str, ...] = optional((), "published numbers to compare with", "CSV")
-    benchmarks: str | None = optional(None, "benchmark files, <rule>/**/*.tsv; the folder may be missing", "FOLDER")
-    output_folder: str = required("FOLDER")
+    results: FolderPath
+    """Results of an experiment."""
+    papers: Several[CsvFile] = ()
+    """Published numbers to compare with."""
+    benchmarks: Maybe[FolderPath] = None
+    """Benchmark files, <rule>/**/*.tsv; the folder may be missing."""
+    output_folder: FolderPath
 
 
 def describe_systems(experiment: Experiment, files: dict[str, str]) -> dict[str, str]:
@@ -117,13 +119,13 @@ def headlines(measures: list[Measures], comparisons: list[Comparisons], dataset:
     return lines
 
 
-def verdicts(compared: Table, lists: Table) -> Section:
+def verdicts(compared: Table, lists: Table) -> Chapter:
     """Show the verdicts by the first measure; all measures, and the lengths of lists, are folded."""
     pairs = compared.frame.drop_duplicates(["split", "system", "against"]).index
     columns = ["split", "system", "verdict", "against", "measure", "difference", "low", "high", "p corrected", "remark"]
     first = replace(compared.only(columns, pairs), caption="verdicts by the first measure.")
     summary = "All measures: means, differences, p-values, queries won and lost; lengths of lists"
-    return Section("verdicts", "Verdicts", [first], folded=[compared, lists], summary=summary)
+    return Chapter("verdicts", "Verdicts", [first], folded=[compared, lists], summary=summary)
 
 
 def reproduction(options: Options, title: str, dataset: str, ours: list[published.Value]) -> dict[str, str]:
@@ -131,8 +133,8 @@ def reproduction(options: Options, title: str, dataset: str, ours: list[publishe
     joined = published.join(published.read_published(options.papers), ours)
     known, total = int(joined["ours"].count()), len(joined)
     shown = [
-        Section("coverage", "Coverage", [published.coverage(joined)]),
-        Section("numbers", "Numbers", published.tables(joined)),
+        Chapter("coverage", "Coverage", [published.coverage(joined)]),
+        Chapter("numbers", "Numbers", published.tables(joined)),
     ]
     page = render(
         "base.html.jinja",
@@ -197,18 +199,18 @@ def build(options: Options) -> dict[str, str]:
     truncated = sections.truncations_table(truncations(files["models"], there["lengths"]))
     recipes = {name: describe_training(values) for (_, name), values in chosen_values(experiment).items()}
     shown = [
-        Section("answer", "At a glance", answers, pictures["recall"], TOP),
-        Section("systems", "Systems", [systems], facts=describe_systems(experiment, there["tuned"])),
+        Chapter("answer", "At a glance", answers, pictures["recall"], TOP),
+        Chapter("systems", "Systems", [systems], facts=describe_systems(experiment, there["tuned"])),
         verdicts(compared, lists),
-        Section("costs", "Costs", [cost], pictures["costs"], FRONT),
-        Section("data", "The data", [sections.findings_table(findings)]),
-        Section("overlap", "Splits without judgements", [overlap]),
-        Section("judged", "Unjudged passages", [sections.judged_table(sections.deeply_judged(measures))]),
-        Section("agreement", "Agreement of labels", [sections.agreement_table(read("agreements", Agreement))]),
-        Section("depths", "Re-ranking depth", [sections.depths_table(depths)], pictures["depths"], SATURATION),
-        Section("consistency", "Consistency", [sections.consistency_table(read("consistency", Consistency))]),
-        Section("audits", "Indexes", [audits], pictures["audits"], SPEED),
-        Section(
+        Chapter("costs", "Costs", [cost], pictures["costs"], FRONT),
+        Chapter("data", "The data", [sections.findings_table(findings)]),
+        Chapter("overlap", "Splits without judgements", [overlap]),
+        Chapter("judged", "Unjudged passages", [sections.judged_table(sections.deeply_judged(measures))]),
+        Chapter("agreement", "Agreement of labels", [sections.agreement_table(read("agreements", Agreement))]),
+        Chapter("depths", "Re-ranking depth", [sections.depths_table(depths)], pictures["depths"], SATURATION),
+        Chapter("consistency", "Consistency", [sections.consistency_table(read("consistency", Consistency))]),
+        Chapter("audits", "Indexes", [audits], pictures["audits"], SPEED),
+        Chapter(
             "training",
             "Training",
             [sections.trainings_table(curves, selections, last)],
@@ -216,11 +218,11 @@ def build(options: Options) -> dict[str, str]:
             LOSSES,
             recipes if curves else {},
         ),
-        Section("truncation", "Truncated texts", [truncated]),
-        Section("filters", "Kept and dropped", [sections.filters_table(filters)]),
-        Section("latency", "Latency", [latency]),
-        Section("stages", "Time and memory", [stages]),
-        Section("origin", "Provenance of the results", [sections.inputs_table(inputs)], facts=facts),
+        Chapter("truncation", "Truncated texts", [truncated]),
+        Chapter("filters", "Kept and dropped", [sections.filters_table(filters)]),
+        Chapter("latency", "Latency", [latency]),
+        Chapter("stages", "Time and memory", [stages]),
+        Chapter("origin", "Provenance of the results", [sections.inputs_table(inputs)], facts=facts),
     ]
     made = {f"figures/{name}.svg": figures.draw(drawn, NO_DATA[name]) for name, drawn in panels.items()}
     linked = [f"figures/{name}.svg" for name, drawn in panels.items() if drawn]

@@ -14,10 +14,11 @@ from __future__ import annotations
 
 import logging
 import sys
-from dataclasses import MISSING
 
 import numpy as np
 
+from cort.config.fields import Depth
+from cort.config.systems import Reranking
 from cort.formats import tables
 from cort.formats.runs import read_run, tag_of, write_run
 from cort.retrieval.components import check_scores
@@ -26,21 +27,21 @@ from cort.retrieval.options import RunOptions, TunedOptions
 from cort.retrieval.rerank import candidate_scores, rerank_run
 from cort.retrieval.tuning import own_weights, weight_of
 from cort.runtime import cli
-from cort.runtime.options import options_class, required
-from cort.settings.fields import General, as_key
-from cort.settings.systems import Reranking
+from cort.runtime.sections import ParquetFile, TrecFile, same_as
 
 log = logging.getLogger(__name__)
 
 
-@options_class
 class Options(TunedOptions, RunOptions):
     """Options of this stage."""
 
-    candidates: str = required("TREC", "the run to re-rank")
-    scores: str = required("PARQUET", "query_id, doc_id, score")
-    depth: int = as_key(General, "depth", "candidates re-ranked per query", default=MISSING)
-    weight: float = as_key(Reranking, "weight", default=WEIGHT)
+    candidates: TrecFile
+    """The run to re-rank."""
+    scores: ParquetFile
+    """Query_id, doc_id, score."""
+    depth: int = same_as(Depth, "depth", required=True)
+    """Candidates re-ranked per query."""
+    weight: float = same_as(Reranking, "weight", default=WEIGHT)
 
 
 def stage(options: Options) -> None:

@@ -12,20 +12,20 @@ from __future__ import annotations
 import logging
 import sys
 
-from cort.experiment.stored import write_experiment
+from cort.config.stored import write_experiment
 from cort.formats.artifacts import json_option
 from cort.runtime import cli
-from cort.runtime.options import options_class, required
+from cort.runtime.sections import JsonFile, Section, YamlFile
 
 log = logging.getLogger(__name__)
 
 
-@options_class
-class Options:
+class Options(Section):
     """Options of this stage."""
 
-    config: str = required("JSON", "all settings that affect the results, as the workflow completes them")
-    output: str = required("YAML")
+    config: JsonFile
+    """All settings that affect the results, as the workflow completes them."""
+    output: YamlFile
 
 
 def stage(options: Options) -> None:

@@ -21,6 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cort.config.fields import Cutoff
 from cort.formats import tables
 from cort.formats.records import Integers
 from cort.formats.runs import Run, read_run
@@ -32,7 +33,7 @@ from cort.models.tokenizer import fingerprint
 from cort.models.truncation import Limits, log_truncation, read_limits
 from cort.runtime import cli
 from cort.runtime.errors import input_error
-from cort.runtime.options import optional, options_class, required
+from cort.runtime.sections import ArrowFile, Maybe, ParquetFile, Several, TrecFile
 
 if TYPE_CHECKING:
     import torch
@@ -148,18 +149,21 @@ class Scoring:
             self._known.keep(scores["score"].to_numpy())
 
 
-@options_class
 class Options(ModelOptions):
     """Options of this stage."""
 
-    candidates: tuple[str, ...] = optional((), "runs whose results to score", "TREC")
-    triples: str | None = optional(None, "instead of candidates, triples to train an encoder with", "PARQUET")
-    depths: tuple[int, ...] = optional((), "candidates per query, of each run", "N", ge=1)
-    queries: str = required("ARROW", "token cache")
-    passages: str = required("ARROW", "token cache")
-    output_known: str | None = optional(
-        None, "scores for later jobs; those in its folder are not computed again", "ARROW"
-    )
+    candidates: Several[TrecFile] = ()
+    """Runs whose results to score."""
+    triples: Maybe[ParquetFile] = None
+    """Instead of candidates, triples to train an encoder with."""
+    depths: Several[Cutoff] = ()
+    """Candidates per query, of each run."""
+    queries: ArrowFile
+    """Token cache."""
+    passages: ArrowFile
+    """Token cache."""
+    output_known: Maybe[ArrowFile] = None
+    """Scores for later jobs; those in its folder are not computed again."""
 
 
 def stage(options: Options) -> None:

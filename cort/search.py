@@ -26,12 +26,12 @@ from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING
 
+from cort.config.fields import Depth
 from cort.online.options import SearchOptions, find_results, open_named
 from cort.runtime import cli
 from cort.runtime.devices import lease
 from cort.runtime.errors import InputError, input_error
-from cort.runtime.options import optional, options_class
-from cort.settings.fields import General, as_key
+from cort.runtime.sections import Maybe, Several, Text, same_as
 from cort.systems.timing import PARTS
 
 if TYPE_CHECKING:
@@ -101,18 +101,20 @@ def fit(text: str, width: int) -> str:
     return shown[: sum(used <= width for used in itertools.accumulate(sizes))]
 
 
-@options_class
 class Options(SearchOptions):
     """Options of this command, which is not a stage."""
 
-    systems: tuple[str, ...] = optional((), "default: the first BM25, dense and fused system", "NAME")
-    query: str | None = optional(None, "answer this query in JSON lines", "TEXT")
-    depth: int = as_key(General, "depth", "results per system (default 10)", default=10)
+    systems: Several[Text] = ()
+    """Default: the first BM25, dense and fused system."""
+    query: Maybe[Text] = None
+    """Answer this query in JSON lines."""
+    depth: int = same_as(Depth, "depth", default=10)
+    """Results per system (default 10)."""
 
 
 def stage(options: Options) -> None:
     """Open the systems, answer."""
-    from cort.experiment.stored import typical_systems
+    from cort.config.stored import typical_systems
 
     results = find_results(options)
     if options.depth > MOST:

@@ -23,6 +23,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cort.config.collection import Aggregation, AnySplit, HeldOut, Topics, Whole
+from cort.config.fields import Seed
 from cort.formats.artifacts import csv_text, write_artifact
 from cort.formats.cleaning import plain
 from cort.formats.duplicates import kept_rows, refuse_duplicates
@@ -35,9 +37,7 @@ from cort.retrieval.documents import documents_of
 from cort.runtime import cli
 from cort.runtime.errors import input_error, shorten
 from cort.runtime.files import write_text
-from cort.runtime.options import optional, options_class, required
-from cort.settings.collection import Aggregation, Split, Topics
-from cort.settings.fields import General, as_key
+from cort.runtime.sections import AnyFile, Maybe, Several, same_as
 
 log = logging.getLogger(__name__)
 
@@ -153,26 +153,36 @@ def draw(query_ids: pa.ChunkedArray, count: int, seed: int) -> pa.Array:
     return pa.array(random.Random(seed).sample(ids, count), "string")  # noqa: S311 (a draw, not a secret)
 
 
-@options_class
 class Options(Aggregation, Topics):
     """Options of this stage."""
 
-    queries: tuple[str, ...] = required("FILE", "queries, in any format of cort/formats/topics.py")
-    qrels: tuple[str, ...] = optional((), "judgements; none: keep all queries", "FILE")
-    passages: str = required("FILE", "table that cort.collection wrote")
-    output_queries: str = required("FILE", "parquet table to write")
-    output_qrels: str = required("FILE", "parquet table to write")
-    output_counts: str | None = optional(None, "JSON to write: how judged passages were found again", "FILE")
-    output_oddities: str | None = optional(None, "CSV to write: ids of what is odd", "FILE")
-    unjudged_queries: Literal["drop", "keep"] = as_key(Split, "unjudged_queries")
-    unknown: Literal["refuse", "keep"] = as_key(Split, "unknown")
-    for_training: bool = optional(False, "drop judgements of documents that the collection lacks")
-    hold_out: int | None = as_key(Split, "hold_out")
-    part: Literal["held-out", "rest"] = optional("held-out", "which side of --hold-out to write")
-    without: tuple[str, ...] = optional((), "tables of queries to leave out", "FILE")
-    numbered: bool = as_key(Split, "numbered")
-    sample: int | None = as_key(Split, "sample")
-    seed: int = as_key(General, "seed", "of the draws")
+    queries: Several[AnyFile]
+    """Queries, in any format of cort/formats/topics.py."""
+    qrels: Several[AnyFile] = ()
+    """Judgements; none: keep all queries."""
+    passages: AnyFile
+    """Table that cort.collection wrote."""
+    output_queries: AnyFile
+    """Parquet table to write."""
+    output_qrels: AnyFile
+    """Parquet table to write."""
+    output_counts: Maybe[AnyFile] = None
+    """JSON to write: how judged passages were found again."""
+    output_oddities: Maybe[AnyFile] = None
+    """CSV to write: ids of what is odd."""
+    unjudged_queries: Literal["drop", "keep"] = same_as(AnySplit, "unjudged_queries")
+    unknown: Literal["refuse", "keep"] = same_as(AnySplit, "unknown")
+    for_training: bool = False
+    """Drop judgements of documents that the collection lacks."""
+    hold_out: Maybe[int] = same_as(HeldOut, "hold_out", default=None)
+    part: Literal["held-out", "rest"] = "held-out"
+    """Which side of --hold-out to write."""
+    without: Several[AnyFile] = ()
+    """Tables of queries to leave out."""
+    numbered: bool = same_as(AnySplit, "numbered")
+    sample: Maybe[int] = same_as(Whole, "sample")
+    seed: int = same_as(Seed, "seed")
+    """Of the draws."""
 
 
 def stage(options: Options) -> None:

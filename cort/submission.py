@@ -16,29 +16,31 @@ from __future__ import annotations
 
 import logging
 import sys
+from typing import Annotated
 
 import numpy as np
+from pydantic import Field
 
+from cort.config.evaluation import RUN_ID, SUBMITTED, TrecRun
 from cort.formats import tables
 from cort.formats.runs import read_run, write_run
 from cort.runtime import cli
 from cort.runtime.errors import input_error, shorten
 from cort.runtime.files import atomic_file
-from cort.runtime.options import options_class, required
-from cort.settings.evaluation import SUBMITTED, Submission
-from cort.settings.fields import as_key
+from cort.runtime.sections import AnyFile, Maybe, ParquetFile, Section, TrecFile, same_as
 
 log = logging.getLogger(__name__)
 
 
-@options_class
-class Options:
+class Options(Section):
     """Options of this stage."""
 
-    run: str = required("TREC", "the run to submit")
-    queries: str = required("PARQUET", "all queries of the split")
-    run_id: str | None = as_key(Submission, "run_id")
-    output: str = required("FILE")
+    run: TrecFile
+    """The run to submit."""
+    queries: ParquetFile
+    """All queries of the split."""
+    run_id: Maybe[Annotated[str, Field(pattern=RUN_ID)]] = same_as(TrecRun, "run_id")
+    output: AnyFile
 
 
 def stage(options: Options) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
+from cort.config.models import Cleaned
 from cort.formats import tables
 from cort.formats.cleaning import Form, convert
 from cort.formats.shards import Tokens, write_tokens
@@ -20,10 +21,8 @@ from cort.models.layout import read_prompts, refusing
 from cort.models.tokenizer import fingerprint, load_tokenizer
 from cort.models.truncation import write_lengths
 from cort.runtime import cli
-from cort.runtime.options import optional, options_class, required, thread_count
 from cort.runtime.progress import track
-from cort.settings.fields import as_key
-from cort.settings.models import BaseModel
+from cort.runtime.sections import ArrowFile, FolderPath, JsonFile, Maybe, ParquetFile, Section, Threads, same_as
 
 log = logging.getLogger(__name__)
 
@@ -47,16 +46,19 @@ def token_batches(folder: str, texts: str, form: Form) -> Iterator[tuple[pa.Arra
         yield batch[schema.names[0]], [encoding.ids for encoding in encodings]
 
 
-@options_class
-class Options:
+class Options(Section):
     """Options of this stage."""
 
-    tokenizer: str = required("FOLDER", "model folder with tokenizer.json")
-    texts: str = required("PARQUET", "passages or queries")
-    cleaning: Form = as_key(BaseModel, "cleaning", "how the texts are cleaned first")
-    threads: int = thread_count()
-    output: str = required("ARROW")
-    output_lengths: str | None = optional(None, "how many texts have each length", "JSON")
+    tokenizer: FolderPath
+    """Model folder with tokenizer.json."""
+    texts: ParquetFile
+    """Passages or queries."""
+    cleaning: Form = same_as(Cleaned, "cleaning")
+    """How the texts are cleaned first."""
+    threads: Threads = 1
+    output: ArrowFile
+    output_lengths: Maybe[JsonFile] = None
+    """How many texts have each length."""
 
 
 def stage(options: Options) -> None:

@@ -17,13 +17,11 @@ Usage: python -m cort.train --base-model base_models/small --triples triples.par
 from __future__ import annotations
 
 from cort.runtime import cli
-from cort.runtime.options import options_class
 from cort.training import parallel
 from cort.training.losses import ENCODER_OBJECTIVES, classes_of
 from cort.training.settings import EncoderTraining, check_options
 
 
-@options_class
 class Options(*classes_of(ENCODER_OBJECTIVES), EncoderTraining):  # type: ignore[misc]
     """Options of this stage."""
 

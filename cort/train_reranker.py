@@ -12,13 +12,11 @@ Usage: python -m cort.train_reranker --base-model base_models/small --pairs pair
 from __future__ import annotations
 
 from cort.runtime import cli
-from cort.runtime.options import options_class
 from cort.training import parallel
 from cort.training.losses import RERANKER_OBJECTIVES, classes_of
 from cort.training.settings import RerankerTraining, check_options
 
 
-@options_class
 class Options(*classes_of(RERANKER_OBJECTIVES), RerankerTraining):  # type: ignore[misc]
     """Options of this stage."""
 

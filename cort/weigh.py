@@ -20,15 +20,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from cort.config import lexical
 from cort.formats import tables
 from cort.formats.records import Integers
 from cort.formats.shards import Tokens
 from cort.models.shards import Job, PassageOptions, compute_texts, refuse_others, table_writer
 from cort.models.tokenizer import fingerprint
 from cort.runtime.cli import main_of
-from cort.runtime.options import options_class
-from cort.settings import lexical
-from cort.settings.fields import as_key
+from cort.runtime.sections import same_as
 
 if TYPE_CHECKING:
     from cort.models.batching import FramedTexts
@@ -38,13 +37,12 @@ if TYPE_CHECKING:
 BLOCK = 4_096
 
 
-@options_class
 class Options(PassageOptions):
     """Options of this stage."""
 
-    passage_length: int = as_key(lexical.Weigher, "passage_length")
-    scale: int = as_key(lexical.Weigher, "scale")
-    square_root: bool = as_key(lexical.Weigher, "square_root")
+    passage_length: int = same_as(lexical.Weigher, "passage_length")
+    scale: int = same_as(lexical.Weigher, "scale")
+    square_root: bool = same_as(lexical.Weigher, "square_root")
 
 
 def weigh_block(

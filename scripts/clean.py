@@ -1,6 +1,6 @@
 """Free disk without causing reruns.
 
-Deletes caches of tools, Snakemake's logs, shards of an old number, leftovers of killed processes, and what Snakemake
+Deletes caches of tools, Snakemake's logs, shards of an old number, what killed processes left, and what Snakemake
 made for a dataset and no config of it makes any more, such as runs of a removed system, with logs and benchmarks. An
 old shard is any `passages.<i>-of-<n>.*` of another n than the newest complete set in its folder, and of a set that
 ended before it. All other results and intermediate files stay: Snakemake would rebuild a missing one when something
@@ -8,7 +8,7 @@ needs it, and then everything made from it.
 
 The configs of a dataset are all that name it, or files of it, in the project's folder and in the command line. If none
 is what was built last, or one has a mistake, the dataset stays as it is. Files that Snakemake did not make stay, too,
-and write-protected ones.
+unless they are in the folder of a model, index or page, and write-protected ones.
 
 Usage: make clean-cache, which refuses while a build runs; or python -m scripts.clean [CONFIG ...]
 """
@@ -21,34 +21,31 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 
-from cort.experiment.checks import ConfigError, read
-from cort.runtime.checksums import record_of, unit_of
-from cort.runtime.files import remove_leftovers
-from cort.settings import paths
+from cort.config import paths
+from cort.config.load import ConfigError, read
+from cort.runtime.files import UNFINISHED
 from workflow.snakemake_api import Job, PlanError, made_files, plan
 
 CACHES = (".mypy_cache", ".pytest_cache", ".ruff_cache", ".snakemake/log", ".snakemake/slurm_logs", ".snakemake/shadow")
 SOURCES = ("cort", "workflow", "scripts", "tests")
 # Folders in which no config is looked for.
 WRITTEN = ("results", "logs", "benchmarks", "site")
+# Files that stand for a folder which is written, and replaced, as a whole.
+CARDS = (f"*/{paths.CARD}", f"*/{Path(paths.LEXICAL_INDEX).name}", f"*/explore/*/{Path(paths.EXPLORER).name}")
 SHARD = re.compile(r"passages\.(\d+)-of-(\d+)\..+")
 
 
 def clean(root: Path) -> Iterator[tuple[Path, int]]:
     """Delete in a project's folder; yield the deleted paths with their bytes."""
     bytecode = [path for name in SOURCES for path in (root / name).rglob("__pycache__")]
-    for folder in filter(Path.is_dir, [*map(root.joinpath, CACHES), *bytecode]):
+    unfinished = [*(root / "results").rglob(UNFINISHED)]
+    for folder in filter(Path.is_dir, [*map(root.joinpath, CACHES), *bytecode, *unfinished]):
         size = size_of(folder)
         shutil.rmtree(folder)
         yield folder, size
-    results = sorted((root / "results").rglob("*"))
-    # Deletes only those whose writer is dead.
-    sizes = {path: size_of(path) for path in results if path.match(".*.tmp") and path.is_dir()}
-    yield from ((path, sizes[path]) for path in remove_leftovers(sizes))
-    for shard in old_shards(results):
+    for shard in old_shards(sorted((root / "results").rglob("*"))):
         size = size_of(shard)
         shard.unlink()
-        record_of(shard).unlink(missing_ok=True)
         yield shard, size
 
 
@@ -124,7 +121,7 @@ def remove_unmade(root: Path, configs: Mapping[str, Sequence[Path]]) -> Iterator
         for file, logs in made.items():
             if not file.startswith(f"{paths.ROOT}/{dataset}/") or file in known or not (root / file).is_file():
                 continue
-            unit = [path for path in unit_of(root / file) if path.is_file()]
+            unit = unit_of(root / file)
             if all(path.stat().st_mode & 0o200 for path in unit) and known.isdisjoint(map(name, unit)):
                 yield from map(remove, unit)
             else:
@@ -133,6 +130,12 @@ def remove_unmade(root: Path, configs: Mapping[str, Sequence[Path]]) -> Iterator
         for pattern in (f"logs/{dataset}/**/*.log", f"benchmarks/{dataset}/**/*.tsv"):
             unknown = (path for path in root.glob(pattern) if place_of(name(path)) not in places)
             yield from map(remove, sorted(unknown))
+
+
+def unit_of(path: Path) -> list[Path]:
+    """List a file, or those of the whole folder that it stands for."""
+    files = sorted(path.parent.rglob("*")) if any(map(path.match, CARDS)) else [path]
+    return [file for file in files if file.is_file()]
 
 
 def stays(path: Path, why: str) -> None:

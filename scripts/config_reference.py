@@ -1,147 +1,216 @@
 """Write docs/reference.md, the reference of all keys of a config, and the schema for editors.
 
 Usage: python -m scripts.config_reference           rewrites both
-       python -m scripts.config_reference --check   exits with status 1 if one differs from cort/settings
+       python -m scripts.config_reference --check   exits with status 1 if one differs from cort/config
 """
 
+import itertools
 import json
-import re
 import sys
+from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any, TypeAlias
 
-from cort.experiment.checks import with_defaults
-from cort.experiment.keys import Encoder, Experiment, Reranker
-from cort.experiment.recipes import keys_of_recipes, load_recipes, value_at, with_recipes
-from cort.settings.config import LEARNERS, Config
+import yaml
+from pydantic import TypeAdapter
+from pydantic.json_schema import GenerateJsonSchema
+from pydantic_core.core_schema import LiteralSchema, ModelSchema
+
+from cort.config.entries import LEARNERS, Config
+from cort.config.recipes import keys_of_recipes, load_recipes, value_at, with_recipes
+from cort.config.root import Root
+from cort.runtime import sections
+from cort.runtime.sections import SPEED, Section, keys_of
+from cort.systems.registry import CLASSES, AnySystem
 from scripts.bench.common import ROOT, markdown, parse
-from scripts.json_schema import schema_of
 
 Schema: TypeAlias = dict[str, Any]
 
 REFERENCE = ROOT / "docs" / "reference.md"
 SCHEMA = ROOT / "config" / "experiment.schema.json"
 HEAD = """\
-<!-- Written by `python -m scripts.config_reference` from cort/settings. -->
+<!-- Written by `python -m scripts.config_reference` from cort/config. -->
 
 # Every key of an experiment
 
 In brackets: the type with its bounds, then the default; a key without a default is unset, unless it is *required*.
-Keys marked † change no result, so changing them reruns nothing. A key that repeats another part of the reference
-refers to it. Names (`<name>`) have letters, digits and `_ . -`, those of splits `_ -`, those of systems also `+`.
-Examples: [config](../config/README.md).
+Keys marked † change no result and rerun nothing. A key that repeats another part refers to it. Names (`<name>`) have
+letters, digits and `_ . -`, those of splits `_ -`, of systems also `+`. Examples: [config](../config/README.md).
 """
-MODELS = {"encoders": Encoder, "rerankers": Reranker}
 TYPES = {"object": "mapping", "array": "list"}
-# Mappings that share at least so many keys with an earlier one refer to it.
-SHARED = 3
+BOUNDS = {"minimum": "", "exclusiveMinimum": ">", "maximum": "", "exclusiveMaximum": "<"}
+#: keywords of our own: False for a key that changes no result; which variants have the keys that not all have
+AFFECTS_RESULTS, ONLY = "affects_results", "only"
+
+
+class Described(GenerateJsonSchema):
+    """The schema of pydantic without titles, with the meanings of keys and the nouns of classes."""
+
+    def field_title_should_be_set(self, schema: Any) -> bool:
+        """Leave titles out."""
+        return False
+
+    def literal_schema(self, schema: LiteralSchema) -> Schema:
+        """List the values, also a single one."""
+        return {"enum": schema["expected"]}
+
+    def model_schema(self, schema: ModelSchema) -> Schema:
+        """Describe a section; an entry of `systems` has the keys of all classes of systems."""
+        section, made = schema["cls"], super().model_schema(schema)
+        owners: list[Any] = [cls.Settings for cls in CLASSES] if section is AnySystem else [section]
+        texts = {name.rstrip("_"): text for owner in owners for name, text in sections.meanings(owner).items()}
+        for name, field in keys_of(section).items():
+            part = made["properties"][name]
+            if name in texts:
+                part["description"] = texts[name]
+            if SPEED in sections.notes_on(sections.hint_of(field)):
+                part[AFFECTS_RESULTS] = False
+            if not sections.has_default(field) or isinstance(field.default, Section):
+                part.pop("default", None)
+        del made["title"]
+        noun = sections.noun_of(section)
+        return made | {"description": noun.removeprefix("a ").removeprefix("an ")}
+
+
+def schema_of(section: type[Section]) -> Schema:
+    """Write a section as a schema without references, in which the variants of an entry are one object."""
+    schema = section.model_json_schema(schema_generator=Described)
+    classes = schema.pop("$defs", {})
+
+    def change(part: Schema) -> Schema:
+        if "$ref" in part:
+            part = changed(classes[part.pop("$ref").rpartition("/")[2]]) | part
+        if "patternProperties" in part:
+            part["additionalProperties"] = False
+        return merged(part.pop("oneOf")) | part if "oneOf" in part else part
+
+    def changed(part: Schema) -> Schema:
+        whole: Schema = json.loads(json.dumps(part), object_hook=change)
+        return whole
+
+    return changed(schema)
+
+
+def merged(variants: list[Schema]) -> Schema:
+    """Join variants to one object, as editors complete choices badly."""
+    keys, nouns = dict[str, Schema](), defaultdict[str, list[str]](list)
+    for one in variants:
+        for name, part in one["properties"].items():
+            known = keys.setdefault(name, part)
+            # The first variant that says something about a key decides.
+            keys[name] = part | known
+            if "enum" in part:
+                keys[name]["enum"] = [*dict.fromkeys(known["enum"] + part["enum"])]
+            nouns[name].append(one["description"])
+    needed = [one.get("required", []) for one in variants]
+    # After the keys of all variants come those that tell the variant, which go without saying.
+    telling = set[str]().union(*needed)
+    only = {name: _only(nouns[name], variants) for name in keys if name not in telling}
+    names = sorted(keys, key=lambda name: only.get(name, "-"))
+    return {
+        "type": "object",
+        "properties": {name: keys[name] for name in names},
+        "required": [name for name in names if all(name in one for one in needed)],
+        "additionalProperties": False,
+        ONLY: {name: text for name, text in only.items() if text},
+    }
+
+
+def _only(nouns: list[str], variants: list[Schema]) -> str:
+    """Say in the fewest words which variants have a key; nothing if all have it."""
+    others = [one["description"] for one in variants if one["description"] not in nouns]
+    texts = (f"{word} with: {', '.join(some)}" for word, some in (("Only", nouns), ("Not", others)))
+    return min(texts, key=len) if others else ""
 
 
 def render(schema: Schema) -> str:
     """Write the keys outside sections, then each section."""
-    alone = {key: part for key, part in schema["properties"].items() if part.get("type") != "object"}
+    parts = {key: part for key, part in schema["properties"].items() if part.get("type") == "object"}
+    alone = {key: part for key, part in schema["properties"].items() if key not in parts}
     seen: dict[str, Schema] = {}
-    parts = [HEAD, "\n".join(["## Top level", "", *_lines(schema | {"properties": alone}, "", seen), ""])]
-    for key, part in schema["properties"].items():
-        if key not in alone:
-            need = " Required." if key in schema["required"] else ""
-            pattern = part.get("propertyNames", {}).get("pattern")
-            entries = part["additionalProperties"] if pattern else part
-            path = f"{key}.<name>" if pattern else key
-            lines = [f"## {path}", "", f"{part['description']}{need}", "", *_lines(entries, path, seen)]
-            recipes = _recipes(key) if key in LEARNERS else []
-            parts.append("\n".join([*lines, *recipes, ""]))
-    return "\n".join(parts)
+    lines = [HEAD, "## Top level", "", *_lines(schema | {"properties": alone}, "", seen)]
+    for key, part in parts.items():
+        need = " Required." if key in schema["required"] else ""
+        named = [*part.get("patternProperties", {}).values()]
+        path = f"{key}.<name>" if named else key
+        lines += ["", f"## {path}", "", part["description"] + need, "", *_lines([*named, part][0], path, seen)]
+        lines += _recipes(key) if key in LEARNERS else []
+    return "\n".join([*lines, ""])
+
+
+def _lines(schema: Schema, path: str, seen: dict[str, Schema], indent: str = "") -> Iterator[str]:
+    """Write a line for each key of a mapping, below it those of its own keys; `seen` are the mappings above."""
+    keys, only = schema["properties"], schema.get(ONLY, {})
+    for variants, names in itertools.groupby(keys, lambda name: only.get(name, "")):
+        group, inner = [*names], indent
+        if variants:
+            yield f"{indent}- {variants}"
+            inner = f"{indent}  "
+        shared = {place: [name for name in group if other.get(name) == keys[name]] for place, other in seen.items()}
+        place, same = max(shared.items(), key=lambda item: len(item[1]), default=("", []))
+        if same:
+            listed = "The keys" if len(same) == len(seen[place]) else ", ".join(f"`{name}`" for name in same)
+            yield f"{inner}- {listed} of `{place}`."
+        for name in (name for name in group if name not in same):
+            yield f"{inner}- {_line(name, keys[name], name in schema.get('required', ()))}"
+            for choice in [keys[name], *keys[name].get("anyOf", [])]:
+                yield from _lines({"properties": {}} | choice, f"{path}.{name}", seen, f"{inner}  ")
+    seen[path] = keys
+
+
+def _line(name: str, key: Schema, is_required: bool) -> str:
+    mark = "" if key.get(AFFECTS_RESULTS, True) else " †"
+    default = f"; `{_yaml(key['default'])}`" if "default" in key else ""
+    values = f"{_type(key)}{'; *required*' if is_required else default}"
+    return f"`{name}`{mark} ({values}): {key['description']}"
+
+
+def _type(key: Schema, plural: str = "") -> str:
+    if "anyOf" in key:
+        return " or ".join(_type(one, plural) for one in key["anyOf"])
+    if "enum" in key:
+        return ", ".join(f"`{value}`" for value in key["enum"])
+    items = [*key.get("prefixItems", ()), key.get("items")][:1]
+    bounds = "..".join(f"{sign}{key[name]}" for name, sign in BOUNDS.items() if name in key)
+    words = [
+        f"{TYPES.get(key['type'], key['type'])}{plural}",
+        *(f"of {_type(one, 's')}" for one in items if one),
+        bounds,
+    ]
+    return " ".join(filter(None, words))
+
+
+def _yaml(value: object) -> str:
+    text: str = yaml.safe_dump(value, default_flow_style=True, width=10_000)
+    return text.removesuffix("...\n").strip()
 
 
 def _recipes(section: str) -> list[str]:
     """Write a table of the values of each recipe that differ from the defaults."""
-    chosen = [name for name in load_recipes() if section in load_recipes()[name] and load_recipes()[name][section]]
-    columns = [(name, False) for name in chosen]
-    columns += [(name, True) for name in load_recipes(random=True) if section in load_recipes(random=True)[name]]
-    default = _of_recipe(section, "paper", random=False)
-    values = [_of_recipe(section, name, random=random) for name, random in columns]
+    documents = {random: load_recipes(random=random) for random in (False, True)}
+    recipes = [(name, random) for random, known in documents.items() for name in known if section in known[name]]
+    default, *models = (_of_recipe(section, *recipe) for recipe in [("paper", False), *recipes])
     rows = [
-        (f"`{path}`", *(f"`{_json(value_at(model, path))}`" for model in values))
+        (f"`{path}`", *(f"`{_yaml(value_at(model, path))}`" for model in models))
         for path in keys_of_recipes(section)
-        if any(value_at(model, path) != value_at(default, path) for model in values)
+        if any(value_at(model, path) != value_at(default, path) for model in models)
     ]
-    heads = ["Recipe", *(f"`{name}`{', random weights' if random else ''}" for name, random in columns)]
+    heads = ["Recipe", *(f"`{name}`{', random weights' if random else ''}" for name, random in recipes)]
     return ["", *markdown(heads, rows, "---")]
 
 
-def _of_recipe(section: str, name: str, *, random: bool) -> Config:
+def _of_recipe(section: str, name: str, random: bool) -> Config:
     """Complete a model, pretrained without projection or with random weights, by a recipe and the defaults."""
-    model = {"recipe": name, "base_model": "x"} if random else {"recipe": name, "base_model": "y", "projection": False}
-    config = {section: {"x": model}, "base_models": {"x": {"architecture": {}}}}
-    return with_defaults(with_recipes(config)[section]["x"], MODELS[section])
-
-
-def _lines(schema: Schema, path: str, seen: dict[str, Schema], indent: str = "") -> Iterator[str]:
-    """Write a line for each key of a mapping, below it those of its own keys."""
-    for key, part in schema.get("properties", {}).items():
-        place = f"{path}.{key}".lstrip(".")
-        mark = "" if part.get("affects_results", True) else " †"
-        values = "; ".join(filter(None, [_type(part), _default(key, part, schema)]))
-        yield f"{indent}- `{key}`{mark} ({values}): {part['description']}"
-        inner = part.get("properties", {})
-        other, same = _shared(inner, seen)
-        if inner:
-            seen[place] = inner
-        if same:
-            names = ", ".join(f"`{name}`" for name in same) if same.keys() != seen[other].keys() else "The keys"
-            yield f"{indent}  - {names} of `{other}`."
-        rest = {name: one for name, one in inner.items() if name not in same}
-        yield from _lines(part | {"properties": rest}, place, seen, f"{indent}  ")
-
-
-def _shared(inner: Schema, seen: dict[str, Schema]) -> tuple[str, Schema]:
-    """Find the mapping above that has the most keys of this one, unchanged: all of them, or several."""
-    found: tuple[str, Schema] = "", {}
-    for place, other in seen.items():
-        same = {name: part for name, part in inner.items() if other.get(name) == part}
-        if len(same) > len(found[1]) and (len(same) >= SHARED or same.keys() == inner.keys()):
-            found = place, same
-    return found
-
-
-def _type(part: Schema, plural: str = "") -> str:
-    if "enum" in part:
-        return ", ".join(f"`{value}`" for value in part["enum"])
-    items = f"of {_type(part['items'], plural='s')}" if "items" in part else ""
-    names = [part["type"]] if isinstance(part["type"], str) else part["type"]
-    kind = " or ".join(TYPES.get(name, name) for name in names)
-    bounds = _range(part) or (f"of {_letters(part['pattern'])}" if "pattern" in part else "")
-    return " ".join(filter(None, [f"{kind}{plural}", items, bounds]))
-
-
-def _default(key: str, part: Schema, schema: Schema) -> str:
-    if key in schema.get("required", []):
-        return "*required*"
-    return "" if part.get("default", {}) == {} else f"`{_json(part['default'])}`"
-
-
-def _json(value: object) -> str:
-    text = value if isinstance(value, str) and value else json.dumps(value, ensure_ascii=False)
-    # YAML reads 2e-05 as text.
-    return text.replace("e", ".0e") if isinstance(value, float) and "." not in text else text
-
-
-def _range(part: Schema) -> str:
-    low, high = part.get("minimum"), part.get("maximum")
-    low = f">{part['exclusiveMinimum']}" if "exclusiveMinimum" in part else low
-    high = f"<{part['exclusiveMaximum']}" if "exclusiveMaximum" in part else high
-    return "" if low is high is None else f"{'' if low is None else low}..{'' if high is None else high}"
-
-
-def _letters(pattern: str) -> str:
-    match = re.fullmatch(r"\^\[A-Za-z0-9\]\[A-Za-z0-9(.*)\]\*\$", pattern)
-    return f"letters, digits and `{' '.join(match[1])}`" if match else f"`{pattern}`"
+    model: Config = {"recipe": name, "base_model": "random" if random else "pretrained"}
+    model |= {"projection": False} if section == "encoders" else {}
+    config = with_recipes({section: {"x": model}, "base_models": {"random": {"architecture": {}}}})
+    models: Any = keys_of(Root)[section].annotation
+    return sections.plain(TypeAdapter(models).validate_python(config[section])["x"])
 
 
 def editor_schema() -> str:
     """Write the JSON schema with which editors complete and check experiments (yaml-language-server)."""
-    schema = _standard(schema_of(Experiment))
+    schema = schema_of(Root)
     for part in schema["properties"].values():
         # A list selects from a section of the experiment that this one extends; null removes it.
         if part.get("type") == "object":
@@ -151,21 +220,15 @@ def editor_schema() -> str:
     return json.dumps(head | schema, indent=1, ensure_ascii=False) + "\n"
 
 
-def _standard(schema: Schema) -> Schema:
-    """Remove this project's own keywords from a schema."""
-    kept = {key: value for key, value in schema.items() if key != "affects_results"}
-    return {key: _standard(value) if isinstance(value, dict) else value for key, value in kept.items()}
-
-
 def main() -> None:
     """Rewrite or check."""
     args = parse(__doc__, check=False, reference=REFERENCE, schema=SCHEMA)
-    for path, text in ((args.reference, render(schema_of(Experiment))), (args.schema, editor_schema())):
+    for path, text in ((args.reference, render(schema_of(Root))), (args.schema, editor_schema())):
         if not args.check:
             path.write_text(text, encoding="utf-8")
         elif not path.exists() or path.read_text(encoding="utf-8") != text:
             fix = "run `python -m scripts.config_reference`"
-            sys.exit(f"{path}: found other keys than in cort/settings, expected the same; {fix}")
+            sys.exit(f"{path}: found other keys than in cort/config, expected the same; {fix}")
 
 
 if __name__ == "__main__":

@@ -92,5 +92,5 @@ def generate(folder: Path, scale: Fraction | float, seed: int = 1) -> None:
 
 if __name__ == "__main__":
     arguments = parse(__doc__, folder=Path, scale=Fraction(1), seed=1)
-    with atomic_folder(arguments.folder, recorded=False) as temporary:
+    with atomic_folder(arguments.folder) as temporary:
         generate(temporary, arguments.scale, arguments.seed)

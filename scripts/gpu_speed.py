@@ -20,9 +20,9 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from cort.encode import encode_block
 from cort.formats.shards import Tokens, open_shards, write_shard
 from cort.models.cross_encoder import new_cross_encoder
+from cort.models.encode_vectors import encode_block
 from cort.models.encoder import new_encoder
 from cort.models.settings import EncoderSettings, PairSettings
 from cort.models.shards import Job

@@ -23,7 +23,7 @@ A rule runs `python -m cort.STAGE`, and so can you. Most stages make one file fr
 def options_of(module: Any) -> dict[str, Any]:
     """Return the options of a stage's commands; a stage with a single one has no name for it."""
     if hasattr(module, "COMMANDS"):
-        return {command: options for command, (options, _) in module.COMMANDS.items()}
+        return {command: import_module(name).Options for command, name in module.COMMANDS.items()}
     return {"": module.Options} if hasattr(module, "Options") else {}
 
 
@@ -31,7 +31,7 @@ def sections() -> Iterator[str]:
     """Write a section per stage or command."""
     for path in sorted((ROOT / "cort").glob("[a-z]*.py")):
         for command, options in options_of(import_module(f"cort.{path.stem}")).items():
-            parser = parser_of(options, command)
+            parser = parser_of(options)
             about, *files = re.split(r"\n(?=Reads|Writes|Usage)", parser.description or "", maxsplit=1)
             parser.usage, parser.description = argparse.SUPPRESS, "".join(files)
             yield f"## {path.stem} {command}".rstrip()

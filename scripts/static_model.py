@@ -57,7 +57,7 @@ def main() -> None:
         command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", *platform, "--dest", name, RELEASE]
         if subprocess.run(command, check=False).returncode:
             sys.exit(f"error: found no {RELEASE} on PyPI, expected a network; name another static model in the config")
-        with atomic_folder(output, recorded=False) as folder:
+        with atomic_folder(output) as folder:
             write_model(next(Path(name).glob("*.whl")), folder)
 
 

@@ -17,11 +17,11 @@ import numpy as np
 import pytest
 from filelock import FileLock
 
-from cort.runtime.checksums import record_of
 from tests.support import forking, quick_java
 from tests.support.common import command_line, write_rows
 from tests.support.released import BERT, write_t5
 from tests.support.sandbox import TINY, copy_with_tiny
+from tests.support.small import encoder_settings, pair_settings
 from tests.tiny.generate import word
 
 # No test may reach for the network. Set before any library reads it.
@@ -234,12 +234,6 @@ def world(tmp_path_factory):
     return World(folder, doc_ids, texts, query_ids, query_texts, target)
 
 
-def without_record(path):
-    """Drop the record of checksums: what tests damage has none, so that they meet the reader."""
-    record_of(path).unlink()
-    return path
-
-
 @pytest.fixture(scope="session")
 def make_base_model(world, tmp_path_factory):
     """Build a base model from scratch; settings replace those of `ARCHITECTURE`, None drops one."""
@@ -250,7 +244,7 @@ def make_base_model(world, tmp_path_factory):
         named = {name: value for name, value in {**ARCHITECTURE, **settings}.items() if value is not None}
         options = ["--architecture", json.dumps(named), "--vocabulary-size", "160", "--seed", str(seed)]
         assert base_model.main([*options, "--passages", world.path("passages.parquet"), "--output", str(folder)]) == 0
-        return without_record(folder)
+        return folder
 
     return build
 
@@ -280,7 +274,6 @@ def caches(world, lm):
         paths[name] = world.path(f"{name}.arrow")
         options = ["--tokenizer", str(lm), "--texts", world.path(f"{name}.parquet"), "--output", paths[name]]
         assert tokenize.main(options) == 0
-        without_record(Path(paths[name]))
     return paths
 
 
@@ -295,11 +288,10 @@ def saved(model, folder):
 def make_encoder(lm, tmp_path_factory):
     """Save a new encoder with random weights; its folder."""
     from cort.models.encoder import new_encoder
-    from cort.models.settings import EncoderSettings
 
     def build(pooling="mean", dimension=8, query_length=12, passage_length=16, *, seed=3, model=lm, **more):
         cleaning = more.pop("cleaning", "raw")
-        settings = EncoderSettings(pooling, dimension, query_length, passage_length, **more)
+        settings = encoder_settings(pooling, dimension, query_length, passage_length, **more)
         return saved(new_encoder(model, settings, seed, cleaning=cleaning), tmp_path_factory.mktemp("encoder"))
 
     return build
@@ -309,10 +301,9 @@ def make_encoder(lm, tmp_path_factory):
 def make_reranker(lm, tmp_path_factory):
     """Save a new re-ranker, a cross-encoder unless settings say otherwise, with random weights; its folder."""
     from cort.models.rerankers import new_reranker
-    from cort.models.settings import PairSettings
 
     def build(query_length=8, max_length=24, seed=4, model=lm, **settings):
-        new = new_reranker(model, PairSettings(query_length, max_length, **settings), seed)
+        new = new_reranker(model, pair_settings(query_length, max_length, **settings), seed)
         return saved(new, tmp_path_factory.mktemp("reranker"))
 
     return build

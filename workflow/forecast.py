@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
+from cort.config import paths
+from cort.config.experiment import Experiment
 from cort.downloads.catalog import load_catalog
-from cort.experiment.experiment import Experiment
-from cort.settings import paths
 from workflow.snakemake_api import Job
 
 # Seconds that a host has to answer.

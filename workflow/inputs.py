@@ -9,12 +9,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from cort.experiment.deployment import checked_split, deployed_parts
-from cort.experiment.experiment import Experiment
-from cort.experiment.files import named_files
-from cort.reporting import results as reports
-from cort.settings import paths
-from cort.settings.config import (
+from cort.config import paths
+from cort.config.deployment import checked_split, deployed_parts
+from cort.config.entries import (
     INDEX_ADDITIONS,
     LEARNERS,
     Config,
@@ -24,7 +21,10 @@ from cort.settings.config import (
     one_or_more,
     sources,
 )
-from cort.systems.base import System
+from cort.config.experiment import Experiment
+from cort.config.files import named_files
+from cort.reporting import results as reports
+from cort.systems.registry import exact_search
 from cort.training.losses import ENCODER_OBJECTIVES
 
 Wildcards: TypeAlias = Any
@@ -266,20 +266,14 @@ def for_tuning(experiment: Experiment, wildcards: Wildcards) -> dict[str, str | 
     return {"runs": inputs.get("candidates") or inputs["runs"], "scores": inputs.get("scores", [])}
 
 
-def searched_exactly(experiment: Experiment, wildcards: Wildcards) -> System:
-    """Return exact search over the vectors of a job's index."""
-    name = wildcards.encoder
-    return Experiment({**experiment.config, "systems": {name: {"retrieve": name}}}).systems[name]
-
-
 def of_audit(experiment: Experiment, wildcards: Wildcards) -> dict[str, str | list[str]]:
     """Return the inputs of exact search that an index is compared with."""
-    return searched_exactly(experiment, wildcards).inputs(wildcards.split)
+    return exact_search(experiment, wildcards.encoder).inputs(wildcards.split)
 
 
 def vectors_of_index(experiment: Experiment, wildcards: Wildcards) -> list[str]:
     """Return all shards of the vectors that a job's index is built from."""
-    return experiment.vectors(*searched_exactly(experiment, wildcards).models()[0])
+    return experiment.vectors(*exact_search(experiment, wildcards.encoder).models()[0])
 
 
 # Evaluation.

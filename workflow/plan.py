@@ -11,13 +11,13 @@ import textwrap
 from collections import Counter
 from pathlib import Path
 
-from cort.experiment.checks import ConfigError, load, read
-from cort.experiment.experiment import Experiment
+from cort.config.experiment import Experiment
+from cort.config.load import ConfigError, load, read
 from cort.runtime.errors import InputError
 from workflow import preflight
 from workflow.command_line import columns, new_parser, part_arguments
 from workflow.forecast import forecast
-from workflow.running import check_lock
+from workflow.running import SUMMARY_FOLLOWS, check_lock
 from workflow.snakemake_api import Job, PlanError, plan
 
 
@@ -57,6 +57,7 @@ def run(dataset: str, configfile: str, arguments: list[str]) -> None:
     """
     check_lock(dataset, configfile, Path.cwd())
     sys.stdout.flush()
+    os.environ[SUMMARY_FOLLOWS] = "True"
     os.execv(sys.executable, [sys.executable, "-m", "workflow.interruptible", *arguments])  # noqa: S606
 
 

@@ -13,16 +13,16 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TypeAlias
 
-from cort.experiment.downloads import PREFIX
-from cort.experiment.experiment import Experiment
-from cort.experiment.files import named_files
+from cort.config import paths
+from cort.config.downloads import PREFIX
+from cort.config.experiment import Experiment
+from cort.config.files import named_files
 from cort.models.layout import CLASSES, check_released
 from cort.retrieval.anserini import fat_jar
 from cort.retrieval.indexes import INSTALL_FAISS, INSTALL_HNSWLIB, META_FILE
 from cort.runtime.devices import visible_devices
 from cort.runtime.errors import InputError, input_error, shorten
 from cort.runtime.machine import java_home
-from cort.settings import paths
 
 #: whether a file is to be made
 Files: TypeAlias = Callable[[str], bool]

@@ -9,11 +9,13 @@ from pathlib import Path
 
 import psutil
 
-from cort.experiment.checks import ConfigError, read
+from cort.config import paths
+from cort.config.load import ConfigError, read
 from cort.runtime.errors import input_error
-from cort.settings import paths
 
 LOCKS = Path(".snakemake/locks")
+#: environment variable of a build by `make`, which prints the summary afterwards
+SUMMARY_FOLLOWS = "CORT_SUMMARY_FOLLOWS"
 #: options of Snakemake that build nothing, and of the processes that it starts for its jobs
 OTHERS = {"-n", "--dry-run", "--dryrun", "--unlock", "--mode", "--target-jobs"}
 

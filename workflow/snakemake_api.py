@@ -13,14 +13,11 @@ import logging.handlers
 import re
 import time
 from base64 import urlsafe_b64decode
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
-#: beginning of the commands of stages, which replace the shell, so that signals reach them
-STAGE = "exec python -m cort."
 #: beginning of an error in the log of a stage
 ERROR = re.compile(r"^\d\d:\d\d:\d\d ERROR ", re.MULTILINE)
 #: seconds since the epoch; older logs are those of other runs
@@ -87,24 +84,6 @@ def limit(workflow: Any, resource: str, amount: int) -> int:
     return amount if chosen is None else min(amount, chosen)
 
 
-def complete_rules(workflow: Any, code_of: Callable[[str], dict[str, str]]) -> None:
-    """Give the rules of stages a log, a benchmark, and the code of their stage as a param; leave other rules alone.
-
-    Logs and benchmarks are named after the rule and the wildcards of its output.
-    """
-    for rule in workflow.rules:
-        if not (rule.shellcmd or "").startswith(STAGE):
-            continue
-        # As in "exec python -m cort.fuse --runs ..." or "exec python -m cort.encode tokens --model ...".
-        command = takewhile(lambda word: not word.startswith(("-", "{")), rule.shellcmd.removeprefix(STAGE).split())
-        rule.set_params(code=code_of(" ".join(command)))
-        rule.log_modifier = rule.benchmark_modifier = rule.output_modifier
-        wildcards = dict.fromkeys(re.findall(r"\{(\w+)", rule.output[0]))
-        name = ".".join(f"{{{wildcard}}}" for wildcard in wildcards if wildcard != "dataset")
-        rule.set_log(f"logs/{{dataset}}/{rule.name}{'/' if name else ''}{name}.log")
-        rule.benchmark = f"benchmarks/{{dataset}}/{rule.name}/{name or rule.name}.tsv"
-
-
 def retry_no_mistakes() -> None:
     """Let Snakemake (`retries`) try no job again whose stage logged an error, unless this was about memory.
 
@@ -114,6 +93,12 @@ def retry_no_mistakes() -> None:
 
     Job.restart_times = property(lambda job: 0 if any(map(_has_mistake, job.log)) else job.rule.restart_times)
     GroupJob.restart_times = property(lambda group: min(job.restart_times for job in group.jobs))
+
+
+def is_new(workflow: Any, file: str) -> bool:
+    """Tell whether a file was made since this process began, not only got a new time (`--touch`)."""
+    path = Path(file)
+    return not workflow.touch and path.is_file() and path.stat().st_mtime >= STARTED
 
 
 def _has_mistake(log: str) -> bool:

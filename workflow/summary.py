@@ -10,17 +10,18 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from cort.config import paths
+from cort.config.experiment import Experiment
+from cort.config.load import ConfigError, load
 from cort.evaluation.comparisons import Comparisons
 from cort.evaluation.inspection import Finding
 from cort.evaluation.measures import Measures
-from cort.experiment.checks import ConfigError, load
 from cort.formats.artifacts import read_artifact
 from cort.reporting.costs import bytes_per_passage, shares_of_memory
 from cort.reporting.format import fixed, mean_of, verdict_lines
 from cort.reporting.results import files_of, read_all
 from cort.reporting.sections import by_split, names_of_measures
 from cort.runtime.errors import InputError
-from cort.settings import paths
 from workflow.command_line import new_parser
 from workflow.inputs import explorers
 
@@ -34,26 +35,33 @@ def main(argv: list[str] | None = None) -> int:
         experiment = load(args.configfile)
         if args.inspection:
             findings = read_artifact(experiment.at(paths.INSPECTION), list[Finding])
-            lines = [f"{'warning: ' * finding.warns}{finding.text}\n" for finding in findings]
-            sys.stdout.write("".join([*lines, f"{experiment.at(paths.INSPECTED_IDS)}\n"]))
+            rows = [f"{'warning: ' * finding.warns}{finding.text}\n" for finding in findings]
+            sys.stdout.write("".join([*rows, f"{experiment.at(paths.INSPECTED_IDS)}\n"]))
             return 0
-        files = {kind: filter(os.path.exists, found.values()) for kind, found in files_of(experiment).items()}
-        compared = read_all(experiment, files["comparisons"], Comparisons)
-        measures = read_all(experiment, files["measures"], Measures)
-        shares = shares_of_memory(experiment, bytes_per_passage(experiment))
+        sys.stdout.write("".join(f"{line}\n" for line in lines(experiment)))
     except (ConfigError, InputError) as error:
         sys.stderr.write(f"{error}\n")
         return 1
-    for split, block in by_split(measures).items():
-        sys.stdout.write(means(split, block))
-    for comparison in compared:
-        sys.stdout.write("".join(f"{line}\n" for line in verdict_lines(comparison, shares)))
-    sys.stdout.write("".join(f"{line}\n" for line in experiment.remarks()))
-    for split in experiment.unjudged_splits:
-        sys.stdout.write(f"{split}: no judgements; the report shows the overlap of the systems\n")
-    pages = [experiment.at(paths.REPORT) + "index.html", *explorers(experiment)]
-    sys.stdout.write("".join(f"{Path(page).absolute().as_uri()}\n" for page in pages if Path(page).exists()))
     return 0
+
+
+def lines(experiment: Experiment) -> list[str]:
+    """Write the results that there are.
+
+    :raises InputError: if one of their files is broken.
+    """
+    files = {kind: filter(os.path.exists, found.values()) for kind, found in files_of(experiment).items()}
+    compared = read_all(experiment, files["comparisons"], Comparisons)
+    measures = read_all(experiment, files["measures"], Measures)
+    shares = shares_of_memory(experiment, bytes_per_passage(experiment))
+    texts = [line for split, block in by_split(measures).items() for line in means(split, block).splitlines()]
+    texts += [line for comparison in compared for line in verdict_lines(comparison, shares)]
+    texts += experiment.remarks()
+    texts += [
+        f"{split}: no judgements; the report shows the overlap of the systems" for split in experiment.unjudged_splits
+    ]
+    pages = [experiment.at(paths.REPORT) + "index.html", *explorers(experiment)]
+    return [*texts, *(Path(page).absolute().as_uri() for page in pages if Path(page).exists())]
 
 
 def means(split: str, measures: Sequence[Measures]) -> str:

@@ -28,11 +28,15 @@ from typing import get_args
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from cort.config import paths
+from cort.config.deployment import deployed_parts
+from cort.config.entries import leaves
+from cort.config.evaluation import Target
+from cort.config.experiment import Experiment
+from cort.config.fields import NAME
+from cort.config.load import ConfigError, load
+from cort.config.stored import read_experiment
 from cort.evaluation.comparisons import MIN_QUERIES, WIN, Comparison, Comparisons
-from cort.experiment.checks import ConfigError, load
-from cort.experiment.deployment import deployed_parts
-from cort.experiment.experiment import Experiment
-from cort.experiment.stored import read_experiment
 from cort.formats.artifacts import read_artifact
 from cort.formats.runs import read_run
 from cort.formats.tables import QUERIES, count_rows
@@ -43,10 +47,6 @@ from cort.reporting.results import Latencies
 from cort.retrieval.tuning import TunedWeights
 from cort.runtime.errors import InputError, input_error
 from cort.runtime.files import write_text
-from cort.settings import paths
-from cort.settings.config import leaves
-from cort.settings.evaluation import Target
-from cort.settings.fields import NAME
 from workflow.inputs import reported
 
 CONFIGS = Path("config/verdict")

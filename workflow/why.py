@@ -5,6 +5,7 @@ Usage: python -m workflow.why [TARGET ...] [--configfile config/pydocs.yaml] [--
 
 from __future__ import annotations
 
+import ast
 import json
 import sys
 import textwrap
@@ -12,9 +13,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from cort.experiment.checks import ConfigError, load
+from cort.config.load import ConfigError, load
 from workflow.command_line import columns, new_parser, part_arguments
-from workflow.settings import SETTINGS, read_code
 from workflow.snakemake_api import Job, PlanError, plan
 
 FILES, WIDTH = 3, columns(100)
@@ -28,9 +28,9 @@ COPIED = (
 
 
 class Params(NamedTuple):
-    """Params of a job: settings by path, hashes of code by file, and the reprs of other params."""
+    """Params of a job: values of each option, hashes of code by file, and the reprs of other params."""
 
-    settings: dict[str, Any]
+    options: dict[str, list[str]]
     code: dict[str, str]
     others: list[str]
 
@@ -142,8 +142,8 @@ def _are(names: Sequence[str]) -> str:
 def changed(before: Sequence[str], now: Sequence[str]) -> Iterator[str]:
     """Describe the differences between recorded and planned params, given as reprs."""
     old, new = parse(before), parse(now)
-    settings = [f"the setting {words}" for words in _differences(old.settings, new.settings)]
-    for words, kind in ((settings, "settings"), (list(_edited(old.code, new.code)), "files of its code")):
+    options = [words for name in {**new.options, **old.options} for words in _changed(name, old.options, new.options)]
+    for words, kind in ((options, "settings"), (list(_edited(old.code, new.code)), "files of its code")):
         yield from words[:SHOWN]
         if len(words) > SHOWN:
             yield f"{len(words) - SHOWN} more {kind} changed"
@@ -153,16 +153,34 @@ def changed(before: Sequence[str], now: Sequence[str]) -> Iterator[str]:
 
 
 def parse(reprs: Sequence[str]) -> Params:
-    """Sort params into settings, code and others."""
+    """Sort params into options, code and others."""
     params = Params({}, {}, [])
     for text in reprs:
-        if text.startswith(SETTINGS):
-            params.settings.update(json.loads(text.removeprefix(SETTINGS)))
-        elif code := read_code(text):
-            params.code.update(code)
+        if text.startswith("['--"):
+            for word in ast.literal_eval(text):
+                name, _, value = word.partition("=")
+                params.options.setdefault(name, []).append(value)
+        elif text.startswith("{") and ".py'" in text:
+            params.code.update(ast.literal_eval(text))
         else:
             params.others.append(text)
     return params
+
+
+def _changed(option: str, old: dict[str, list[str]], new: dict[str, list[str]]) -> Iterator[str]:
+    """Describe the change of an option's values; of one that takes JSON, the changes in it."""
+    before, now = old.get(option, []), new.get(option, [])
+    if [value[:1] for value in (*before, *now)] == ["{", "{"]:
+        yield from (f"{option}: {words}" for words in _differences(json.loads(before[0]), json.loads(now[0])))
+        return
+    words = [_write([f"{option}={value}" for value in values]) for values in (before, now)]
+    lost, gained = (_write([f"{option}={value}" for value in values]) for values in _exclusive(before, now))
+    if len(before) == len(now) == 1 and lost:
+        yield f"{words[0]} -> {words[1]}"
+    elif lost or gained:
+        yield ", ".join(f"{word} {text}" for word, text in (("without", lost), ("with", gained)) if text)
+    elif before != now:
+        yield f"in the order {words[1]}"
 
 
 def _edited(before: dict[str, str], after: dict[str, str]) -> Iterator[str]:

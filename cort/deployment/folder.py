@@ -18,9 +18,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from cort.config.lexical import Language
 from cort.formats import tables
 from cort.formats.shards import Shard
-from cort.settings.lexical import Language
 
 TEMPLATES = Path(__file__).parent / "templates"
 SUFFIX = ".jinja"

@@ -15,7 +15,6 @@ import pyarrow as pa
 
 from cort.formats.tables import arrow_writer, open_arrow
 from cort.runtime.errors import InputError
-from cort.runtime.files import remove_leftovers
 from cort.runtime.progress import Counter
 
 log = logging.getLogger(__name__)
@@ -56,12 +55,11 @@ class FinishedBlocks:
             log.info("resumed after %d finished blocks", resumed)
 
     def remove(self, numbers: Iterable[int]) -> None:
-        """Remove blocks, files of killed writers, and the folder if nothing else is in it."""
+        """Remove blocks, and the folder if nothing else is in it."""
         if self._folder is not None:
             for number in numbers:
                 self._path(number).unlink(missing_ok=True)
             with suppress(OSError):
-                remove_leftovers(self._folder.iterdir())
                 self._folder.rmdir()
 
     def _path(self, number: int) -> Path:

@@ -1,4 +1,7 @@
-"""Fields, ids and numbers in a line; values that are easily mistaken for others are refused."""
+"""Fields, ids and numbers in a line; values that are easily mistaken for others are refused.
+
+The workflow imports this module, too, so it imports no numpy.
+"""
 
 import json
 import math
@@ -7,7 +10,6 @@ import unicodedata
 from typing import Any
 from urllib.parse import quote
 
-from cort.formats.records import LARGEST_GRADE
 from cort.runtime.errors import shorten
 
 # Control and format characters, and surrogates: invisible, but they make a different id.
@@ -15,6 +17,8 @@ INVISIBLE = frozenset({"Cc", "Cf", "Cs"})
 # float() alone also takes "1_000", "nan", "inf" and digits of other scripts.
 NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
 GRADE = re.compile(r"[+-]?[0-9]{1,9}(\.0*)?")
+# Measures need memory for every grade up to the largest.
+LARGEST_GRADE = 1000
 
 
 class BadLine(Exception):

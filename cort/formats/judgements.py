@@ -36,9 +36,9 @@ import pyarrow.compute as pc
 
 from cort.formats import rows
 from cort.formats.artifacts import Node, parse_document
-from cort.formats.fields import NUMBER, BadLine, checked_grade, split_fields, writable_id
+from cort.formats.fields import LARGEST_GRADE, NUMBER, BadLine, checked_grade, split_fields, writable_id
 from cort.formats.lines import Rows, head_of, iter_lines, iter_records
-from cort.formats.records import LARGEST_GRADE, Qrel, Text
+from cort.formats.records import Qrel, Text
 from cort.runtime.errors import shorten
 from cort.runtime.files import atomic_file
 

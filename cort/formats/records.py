@@ -8,8 +8,6 @@ import numpy.typing as npt
 
 Integers = npt.NDArray[np.int64]
 Item = TypeVar("Item")
-# Measures need memory for every grade up to the largest.
-LARGEST_GRADE = 1000
 #: text of a document without any: nothing is indexed for it, but its id stays known
 EMPTY = "."
 

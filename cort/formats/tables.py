@@ -159,15 +159,21 @@ def open_writer(path: str | Path, schema: pa.Schema) -> Iterator[pq.ParquetWrite
     with (
         atomic_file(path) as temporary,
         flushing(temporary),
-        pq.ParquetWriter(temporary, schema, write_batch_size=ROW_GROUP, **options) as writer,
+        pq.ParquetWriter(temporary, schema, write_batch_size=ROW_GROUP, write_page_checksum=True, **options) as writer,
     ):
         yield writer
 
 
-def _open(path: str | Path, schema: pa.Schema) -> pq.ParquetFile:
+def open_parquet(path: str | Path) -> pq.ParquetFile:
+    """Open a parquet file whose pages are compared with their checksums when they are read."""
     with refuse_damage(path, *WHOLE):
         # Without a map, all compressed bytes that were read stay in memory until the last batch.
-        file = pq.ParquetFile(path, memory_map=True)
+        return pq.ParquetFile(path, memory_map=True, page_checksum_verification=True)
+
+
+def _open(path: str | Path, schema: pa.Schema) -> pq.ParquetFile:
+    file = open_parquet(path)
+    with refuse_damage(path, *WHOLE):
         types = dict(zip(file.schema_arrow.names, file.schema_arrow.types, strict=True))
     expected_types = zip(schema.names, schema.types, strict=True)
     wrong = [f"{name}: {types.get(name, 'missing')}" for name, kind in expected_types if types.get(name) != kind]

@@ -13,7 +13,7 @@ from typing import Any
 from cort import __version__
 from cort.runtime.checksums import checksum
 
-# As in `cort.settings.paths`, which imports what does not belong to the program of a training.
+# As in `cort.config.paths`, which imports what does not belong to the program of a training.
 CARD = "README.md"
 PACKAGES = ("torch", "transformers", "sentence-transformers")
 # Class of sentence-transformers -> task and tags on the hub.

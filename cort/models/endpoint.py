@@ -22,10 +22,10 @@ import httpx
 import openai
 from openai.types.chat import ChatCompletion
 
+from cort.config.collection import Endpoint
 from cort.runtime.errors import input_error, reason_of
 from cort.runtime.locks import acquire
 from cort.runtime.progress import Counter
-from cort.settings.collection import Endpoint
 
 log = logging.getLogger(__name__)
 

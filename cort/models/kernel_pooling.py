@@ -10,7 +10,6 @@ On disk: the tokenizer of the base model, ``reranker.json`` and weights, as sent
 from __future__ import annotations
 
 import shutil
-from dataclasses import asdict
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -108,7 +107,7 @@ class KernelPooling(nn.Module):
         """Write all files but the model card into a folder."""
         for name in TOKENIZER_FILES:
             shutil.copyfile(tokenizer_folder(self._base_model) / name, folder / name)
-        write_artifact(folder / PairSettings.FILE, asdict(self.settings))
+        write_artifact(folder / PairSettings.FILE, self.settings.model_dump())
         save_file({name: tensor.contiguous() for name, tensor in self.state_dict().items()}, folder / WEIGHTS)
 
 

@@ -30,8 +30,8 @@ from cort.models.seq2seq import FORMULAS, open_seq2seq
 from cort.models.settings import PairSettings
 from cort.models.sparse_encoder import SparseEncoder
 from cort.models.transformer import check_length, heads_of, most_tokens
+from cort.runtime.command_line import option_of
 from cort.runtime.errors import COMPLAINT_LENGTH, input_error, shorten
-from cort.runtime.options import option_of
 
 log = logging.getLogger(__name__)
 
@@ -62,7 +62,8 @@ def load_released(folder: Path, kind: str, wanted: Mapping[str, Any]) -> Any:
     """
     if kind in FORMULAS:
         lengths = {"query_length": wanted.get("query_length", 0), "max_length": wanted.get("max_length", T5_LENGTH)}
-        return open_seq2seq(folder, PairSettings(**lengths, kind=kind))
+        # 0 stands for the length in the model's own files.
+        return open_seq2seq(folder, PairSettings().model_copy(update={**lengths, "kind": kind}))
     stored = MODELS[kind].kind if kind in MODELS else kind
     check_released(folder, stored)
     if kind == "late_interaction" and is_encoder(folder):

@@ -8,7 +8,6 @@ On disk: a transformers folder of a T5, plus ``reranker.json``.
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -58,7 +57,7 @@ class Seq2SeqReranker(nn.Module):
         self._tokenizer, self.prompt = tokenizer, divide(source, formula.prompt, backend)
         self.template = self.prompt.frame(backend, template_of(source, backend, tokenizer.pad_token_id))
         self.query_length = settings.query_length or longest_query(self.template, self.max_length)
-        self.settings = replace(settings, query_length=self.query_length)
+        self.settings = settings.model_copy(update={"query_length": self.query_length})
         in_single_precision(transformer.lm_head)
 
     @classmethod
@@ -91,7 +90,7 @@ class Seq2SeqReranker(nn.Module):
         self.transformer.save_pretrained(folder)
         self._tokenizer.save_pretrained(folder)
         self.prompt.save(folder, self.template)
-        write_artifact(folder / PairSettings.FILE, asdict(self.settings))
+        write_artifact(folder / PairSettings.FILE, self.settings.model_dump())
 
 
 def open_seq2seq(folder: str | Path, settings: PairSettings) -> Seq2SeqReranker:

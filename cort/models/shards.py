@@ -13,12 +13,14 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from cort.config.fields import PrecisionOrAuto
+from cort.config.models import Precise
 from cort.formats import tables
 from cort.formats.checkpoints import FinishedBlocks
 from cort.formats.records import Integers
@@ -27,18 +29,20 @@ from cort.models.batching import BATCHES_PER_BLOCK, TOKEN_BUDGETS, FramedTexts, 
 from cort.models.layout import identity
 from cort.models.light import LightEncoder
 from cort.models.truncation import log_truncation
+from cort.runtime.command_line import places_of
 from cort.runtime.devices import lease
 from cort.runtime.errors import input_error, shorten
-from cort.runtime.keys import keys_of
-from cort.runtime.options import PLACES, optional, options_class, places_of, required, thread_count
 from cort.runtime.progress import Counter
-from cort.settings import models
-from cort.settings.fields import PrecisionOrAuto, as_key
+from cort.runtime.sections import ArrowFile, FolderPath, Maybe, Metavar, ParquetFile, Section, Text, Threads, same_as
 
 if TYPE_CHECKING:
     import torch
 
 log = logging.getLogger(__name__)
+
+# Texts per block, whose token vectors or weights of the vocabulary are in memory at once. Not a setting, as padding
+# affects the last bits.
+TOKEN_BLOCK = 1_024
 
 #: first row of each block, and the row after its last
 Ranges: TypeAlias = list[tuple[int, int]]
@@ -48,23 +52,24 @@ Compute: TypeAlias = Callable[["Job", Integers], pa.RecordBatch]
 Write: TypeAlias = Callable[[Iterator[pa.RecordBatch], int, str], None]
 
 
-@options_class
-class ModelOptions:
+class ModelOptions(Section):
     """Options of stages that run a model and can resume after the last finished block."""
 
-    model: str = required("FOLDER")
-    precision: PrecisionOrAuto = as_key(models.Encoder, "precision", "of the model")
-    threads: int = thread_count()
-    checkpoints: str | None = optional(None, "keep finished blocks here until the output is complete", "FOLDER")
-    output: str = required("PARQUET")
+    model: FolderPath
+    precision: PrecisionOrAuto = same_as(Precise, "precision")
+    """Of the model."""
+    threads: Threads = 1
+    checkpoints: Maybe[FolderPath] = None
+    """Keep finished blocks here until the output is complete."""
+    output: ParquetFile
 
 
-@options_class
 class PassageOptions(ModelOptions):
     """Options of stages that run a model on a shard of the passages."""
 
-    tokens: str = required("ARROW", "token cache of the passages")
-    shard: str = optional("1-of-1", metavar="I-of-N")
+    tokens: ArrowFile
+    """Token cache of the passages."""
+    shard: Annotated[Text, Metavar("I-of-N")] = "1-of-1"
 
 
 class Job(NamedTuple):
@@ -114,11 +119,12 @@ def compute_shard(
         ranges = blocks_of(lengths, shard, size, BATCHES_PER_BLOCK * TOKEN_BUDGETS[device.type])
         numbers, count = [start for start, _ in ranges], sum(end - start for start, end in ranges)
         settings = {"device": device.type, "precision": precision} | {
-            name: vars(options)[name]
-            for name, key in keys_of(type(options)).items()
-            if key.metavar not in PLACES and name not in ("precision", "threads", "shard")
+            name: value
+            for name, value in options
+            if name not in ("precision", "threads", "shard", *(place.option for place in places_of(options)))
         }
-        files = [path for path in places_of(options, False) if path not in (options.model, options.checkpoints)]
+        files = [place.path for place in places_of(options) if not place.is_output]
+        files = [path for path in files if path not in (options.model, options.checkpoints)]
         finished = FinishedBlocks(options.checkpoints, partial(identity, stage, settings, files, options.model))
         blocks = zip(numbers, ranges, strict=True)
         with Counter(count, items) as counter:

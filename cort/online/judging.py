@@ -21,16 +21,15 @@ from typing import Any
 
 from filelock import Timeout
 
-from cort.experiment.experiment import Experiment
+from cort.config import paths
+from cort.config.experiment import Experiment
 from cort.formats.judgements import Judgement, parse_judgement, read_judged
 from cort.formats.runs import read_run
 from cort.formats.tables import PASSAGES, iter_batches, read_queries
 from cort.online.passages import Passages
 from cort.retrieval.documents import documents_of, group_passages
-from cort.runtime.checksums import verify
 from cort.runtime.errors import InputError, input_error, shorten
 from cort.runtime.locks import acquire
-from cort.settings import paths
 
 log = logging.getLogger(__name__)
 
@@ -56,7 +55,6 @@ class Judging:
             raise input_error("--judgements", shorten(path.name), "a name that ends in .jsonl", "name another file")
         queries, passages = results.at(paths.QUERIES, split=split), results.at(paths.PASSAGES)
         runs = [results.run(split, name) for name in results.on_split(split)]
-        verify([queries, passages, *runs])
         self.queries, self.pools = read_queries(queries), dict[str, dict[str, str]]()
         how = results.config["collection"]["aggregate"]
         for run, shown, _ in (group_passages(read_run(run), how) for run in runs):

@@ -13,6 +13,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from cort.config import paths
+from cort.config.fields import PrecisionOrAuto
+from cort.config.systems import WHOLE, Reduced
 from cort.formats.cleaning import convert
 from cort.formats.records import Ranking
 from cort.formats.shards import Tokens, all_ids, open_shards, read_precision
@@ -21,9 +24,6 @@ from cort.models.light import Vectors, light_encoder
 from cort.models.tokenizer import load_tokenizer
 from cort.retrieval.rankings import DocIds
 from cort.runtime.errors import input_error
-from cort.settings import paths
-from cort.settings.fields import PrecisionOrAuto
-from cort.settings.systems import WHOLE, Reduced
 from cort.systems.base import System
 from cort.systems.results import Results
 

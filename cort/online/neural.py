@@ -13,7 +13,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from cort.experiment.stored import REMEDY
+from cort.config.stored import REMEDY
+from cort.config.systems import Reduced
 from cort.formats.records import Ranking
 from cort.formats.shards import (
     STORAGE,
@@ -41,7 +42,6 @@ from cort.retrieval.reduction import open_exact
 from cort.retrieval.token_queries import TokenQueries
 from cort.runtime.errors import input_error
 from cort.runtime.memory import memory_limit
-from cort.settings.systems import Reduced
 from cort.systems.base import System
 from cort.systems.live import Retriever, WidthFor
 from cort.systems.results import Results

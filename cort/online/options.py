@@ -9,21 +9,23 @@ from typing import TYPE_CHECKING, Literal
 
 from cort.retrieval.options import JavaOptions
 from cort.runtime.errors import input_error
-from cort.runtime.options import optional, options_class, thread_count
+from cort.runtime.sections import FolderPath, Maybe, Threads, YamlFile
 
 if TYPE_CHECKING:
-    from cort.experiment.experiment import Experiment
+    from cort.config.experiment import Experiment
     from cort.online.searcher import Searcher
 
 
-@options_class
 class SearchOptions(JavaOptions):
     """Options of commands that open systems of an experiment."""
 
-    experiment: str | None = optional(None, "config of an experiment that was built", "YAML")
-    results: str | None = optional(None, "folder of its results, instead of --experiment", "FOLDER")
-    threads: int = thread_count(len(os.sched_getaffinity(0)))
-    device: Literal["cpu", "cuda"] = optional("cpu", "for models and vectors")
+    experiment: Maybe[YamlFile] = None
+    """Config of an experiment that was built."""
+    results: Maybe[FolderPath] = None
+    """Folder of its results, instead of --experiment."""
+    threads: Threads = len(os.sched_getaffinity(0))
+    device: Literal["cpu", "cuda"] = "cpu"
+    """For models and vectors."""
 
 
 def find_results(options: SearchOptions) -> Experiment:
@@ -31,7 +33,7 @@ def find_results(options: SearchOptions) -> Experiment:
 
     :raises InputError: if there is neither an experiment nor results, or both.
     """
-    from cort.experiment.stored import NAME, read_experiment
+    from cort.config.stored import NAME, read_experiment
 
     if (options.experiment is None) == (options.results is None):
         found = "neither" if options.results is None else "both"

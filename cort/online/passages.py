@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from cort.formats import tables
 from cort.runtime.errors import input_error, shorten
@@ -28,8 +27,7 @@ class Passages:
         ids = tables.read_table(path, IDS)["doc_id"].combine_chunks()
         self._rows = pc.sort_indices(ids)
         self._ids = ids.take(self._rows)
-        with tables.refuse_damage(path, *tables.WHOLE):
-            self._file = pq.ParquetFile(path, memory_map=True)
+        self._file = tables.open_parquet(path)
         groups = map(self._file.metadata.row_group, range(self._file.num_row_groups))
         #: for each row group, the number of rows up to its end
         self._ends = list(accumulate(group.num_rows for group in groups))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
@@ -15,18 +15,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 
-from cort.experiment.experiment import Experiment
-from cort.experiment.stored import REMEDY, open_systems
+from cort.config import paths
+from cort.config.experiment import Experiment
+from cort.config.stored import REMEDY, open_systems
 from cort.formats.records import Ranking
 from cort.formats.runs import run_of, strictly_decreasing
 from cort.online.passages import Passages
 from cort.retrieval.documents import group_passages
 from cort.retrieval.lucene import LuceneProcess
 from cort.retrieval.options import HEAP_MB
-from cort.runtime.checksums import record_of, verify
 from cort.runtime.errors import input_error, shorten
 from cort.runtime.imports import uncollected
-from cort.settings import paths
 from cort.systems.base import LuceneIndex, System
 from cort.systems.timing import timed
 
@@ -135,7 +134,6 @@ class Searcher:
         :raises InputError: for an unknown system, or a file that is missing or has changed.
         """
         needed = open_systems(self.results, [system])
-        verify(opened_files(needed.values()))
         with _naming_missing_files(), ExitStack() as opened:
             for index in filter(None, (one.lucene_index() for one in needed.values())):
                 if index.name not in self.lucene:
@@ -278,7 +276,6 @@ def open_searcher(
     needed = open_systems(results, systems)
     sys.setswitchinterval(SWITCH)
     passages_file = Path(results.at(paths.PASSAGES))
-    verify([passages_file, *opened_files(needed.values())])
     indexes = {index.name: index for system in needed.values() if (index := system.lucene_index())}
     with _naming_missing_files(), ExitStack() as opened, ThreadPoolExecutor(2, "opening") as pool:
         lucene = {name: pool.submit(_open_lucene, index, threads, memory_mb, opened) for name, index in indexes.items()}
@@ -318,12 +315,6 @@ def _naming_missing_files() -> Iterator[None]:
     except FileNotFoundError as error:
         missing = str(error.filename or error)
         raise input_error(missing, "no such file", "what the systems need", "run `snakemake` first") from None
-
-
-def opened_files(systems: Iterable[System]) -> list[Path]:
-    """List the files that a searcher of some systems opens; of a folder written as one unit, the folder."""
-    files = dict.fromkeys(Path(file) for system in systems for file in system.files())
-    return list(dict.fromkeys(file.parent if record_of(file.parent).is_file() else file for file in files))
 
 
 def _open_lucene(index: LuceneIndex, threads: int, memory_mb: int, opened: ExitStack) -> LuceneProcess:

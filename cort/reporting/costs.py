@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from cort.config import paths
+from cort.config.comparisons import whole_of
+from cort.config.experiment import Experiment
 from cort.evaluation.comparisons import Comparisons
 from cort.evaluation.measures import Measures
-from cort.experiment.experiment import Experiment
-from cort.experiment.smaller import whole_of
 from cort.formats.tables import PASSAGES, count_rows
 from cort.reporting.figures import Line, Panel, round_numbers
 from cort.reporting.format import fixed, mean_of
 from cort.reporting.results import Latencies
 from cort.reporting.tables import Format, Place, Table, frame_of
-from cort.settings import paths
 from cort.systems.base import System
 
 if TYPE_CHECKING:

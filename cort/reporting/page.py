@@ -15,7 +15,7 @@ from cort.reporting.tables import Table
 
 
 @dataclass(frozen=True)
-class Section:
+class Chapter:
     """A part of a page: a text, tables, pictures with a caption, facts by name, and tables under a summary.
 
     :ivar pictures: address and description of each.

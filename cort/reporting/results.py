@@ -10,11 +10,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from cort.experiment.experiment import Experiment
-from cort.experiment.splits import labelled_twice
+from cort.config import paths
+from cort.config.entries import LEARNERS, Config
+from cort.config.experiment import Experiment
+from cort.config.split_checks import labelled_twice
 from cort.formats.artifacts import read_artifact, read_json
-from cort.settings import paths
-from cort.settings.config import LEARNERS, Config
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -16,6 +16,8 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
+import pyarrow as pa
+
 from cort.formats.artifacts import read_json, write_artifact
 from cort.formats.cleaning import FORMS
 from cort.retrieval.options import JavaOptions
@@ -180,6 +182,16 @@ def build(
         counters = read_counters(lines, rows, source)
         write_manifest(index, counters["indexed"], form)
     log.info("%d passages indexed, %d empty ones left out", counters["indexed"], counters.get("empty", 0))
+
+
+def vectors_of(batches: Iterable[pa.RecordBatch]) -> Iterator[list[dict[str, Any]]]:
+    """Turn batches of (doc_id, terms, weights) into documents for JsonVectorCollection."""
+    for batch in batches:
+        columns = (column.to_pylist() for column in batch.columns)
+        yield [
+            {"id": doc_id, "vector": dict(zip(map(str, terms), weights, strict=True))}
+            for doc_id, terms, weights in zip(*columns, strict=True)
+        ]
 
 
 def write_manifest(index: Path, passages: int, form: Form) -> None:

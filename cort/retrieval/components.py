@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from cort.formats.runs import Run, read_run
-from cort.retrieval.fusion import bounds, untied
+from cort.retrieval.pool import bounds, untied
 from cort.runtime.errors import input_error
 
 log = logging.getLogger(__name__)

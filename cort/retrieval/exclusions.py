@@ -10,15 +10,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cort.config.collection import Aggregation, AnySplit
+from cort.config.fields import Depth
 from cort.formats import rows
 from cort.formats.fields import BadLine, split_fields, writable_id
 from cort.formats.judgements import DOC_IDS, QUERY_IDS, pair_of
 from cort.formats.lines import iter_lines, iter_records
 from cort.formats.runs import Run, top
 from cort.retrieval.documents import documents_of
-from cort.runtime.options import optional, options_class
-from cort.settings.collection import Aggregation, Split
-from cort.settings.fields import General, as_key
+from cort.runtime.sections import AnyFile, Maybe, same_as
 
 # Passages of a document that are expected among the results of a query, at most.
 PASSAGES_PER_DOCUMENT = 20
@@ -42,13 +42,13 @@ def _pair(line: str) -> tuple[str, str]:
     return writable_id("query_id", fields[0]), writable_id("doc_id", fields[1])
 
 
-@options_class
 class ExclusionOptions(Aggregation):
     """Options of stages that search for many queries."""
 
-    depth: int = as_key(General, "depth")
-    ignore_own: bool = as_key(Split, "ignore_own")
-    exclude: str | None = optional(None, "results to drop: lines of query_id and doc_id", "FILE")
+    depth: int = same_as(Depth, "depth")
+    ignore_own: bool = same_as(AnySplit, "ignore_own")
+    exclude: Maybe[AnyFile] = None
+    """Results to drop: lines of query_id and doc_id."""
 
     @cached_property
     def _pairs(self) -> list[tuple[str, str]]:

@@ -6,7 +6,8 @@ The workflow imports this module, too, so it imports no library of indexes or ve
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from cort.settings.systems import HnswSearch, IvfPqSearch, OnngSearch
+from cort.config.systems import HnswSearch, IvfPqSearch, OnngSearch
+from cort.runtime.sections import default_of
 
 #: how to install the library for IVF-PQ
 INSTALL_FAISS = "`pip install faiss-cpu==1.15.1`"
@@ -50,9 +51,11 @@ class IndexKind:
 
 
 INDEXES: Mapping[str, IndexKind] = {
-    "onng": IndexKind(("grp", "obj", "prf", "robj", "tre", IDS_FILE), "epsilon", float(OnngSearch.epsilon), above=-1),
-    "hnsw": IndexKind(("graph.hnsw", IDS_FILE), "ef", int(HnswSearch.ef), counts=True),
-    "ivfpq": IndexKind(("lists.faiss",), "probes", int(IvfPqSearch.probes)),
+    "onng": IndexKind(
+        ("grp", "obj", "prf", "robj", "tre", IDS_FILE), "epsilon", float(default_of(OnngSearch, "epsilon")), above=-1
+    ),
+    "hnsw": IndexKind(("graph.hnsw", IDS_FILE), "ef", int(default_of(HnswSearch, "ef")), counts=True),
+    "ivfpq": IndexKind(("lists.faiss",), "probes", int(default_of(IvfPqSearch, "probes"))),
 }
 #: the kinds for the vectors of an encoder alone
 GRAPHS = ("onng", "hnsw")

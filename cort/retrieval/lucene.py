@@ -24,6 +24,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from cort.config.lexical import FixedIndex
 from cort.formats import runs
 from cort.formats.artifacts import Node, read_json
 from cort.formats.cleaning import FORMS, convert
@@ -33,7 +34,7 @@ from cort.retrieval.anserini import IMPACTS, Form, check_manifest, fat_jar, java
 from cort.retrieval.options import HEAP_MB
 from cort.runtime.errors import InputError, input_error, shorten
 from cort.runtime.machine import java_home
-from cort.settings.lexical import LexicalIndex
+from cort.runtime.sections import default_of
 
 ROOT = Path(__file__).parents[2]
 # Not `-m`: objects of this module would be pickled as those of `__main__`, and the parent could not read them.
@@ -75,8 +76,8 @@ TYPES |= {path.rpartition(".")[2]: f"L{path.replace('.', '/')};" for path in CLA
 class Parameters(NamedTuple):
     """Those of BM25: term frequency saturation, strength of length normalisation; by default Anserini's."""
 
-    k1: float = LexicalIndex.k1
-    b: float = LexicalIndex.b
+    k1: float = default_of(FixedIndex, "k1")
+    b: float = default_of(FixedIndex, "b")
 
     @property
     def similarity(self) -> Similarity:
@@ -242,7 +243,7 @@ class Lucene:
             self._reader = java.cast(java.IndexReader, java.DirectoryReader.open(java.FSDirectory.open(path)))
         if self._text == IMPACTS:
             self._analyzer = java.WhitespaceAnalyzer()
-        elif language == LexicalIndex.language:
+        elif language == default_of(FixedIndex, "language"):
             self._analyzer = java.DefaultEnglishAnalyzer.newDefaultInstance()
         else:
             self._analyzer = java.AnalyzerMap.getLanguageSpecificAnalyzer(language)

@@ -15,12 +15,12 @@ import numpy.typing as npt
 import pyarrow as pa
 from threadpoolctl import ThreadpoolController
 
+from cort.config.systems import Reduced
 from cort.formats.shards import Shard, count_rows, vector_batch
 from cort.retrieval.exact import ExactIndex
 from cort.retrieval.rankings import Results, Rows, Vectors
 from cort.retrieval.vectors import PassageVectors
 from cort.runtime.errors import input_error
-from cort.settings.systems import Reduced
 
 Doubles: TypeAlias = npt.NDArray[np.float64]
 # Passages at once, and passages, evenly spaced, that determine the components.

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from cort.formats.records import Ranking
 from cort.formats.runs import Run, order, strictly_decreasing, top
-from cort.retrieval.fusion import NONE, Scores, min_max, untied, weigh
+from cort.retrieval.pool import NONE, Scores, min_max, untied, weigh
 from cort.runtime.errors import input_error, shorten
 
 

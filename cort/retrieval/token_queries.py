@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from cort.config.fields import PrecisionOrAuto
 from cort.formats.shards import Tokens, open_token_shards, precision_of_queries
 from cort.models.late_interaction import load_late_interaction, origin_of
 from cort.retrieval.max_similarity import QueryVectors, TokenIndex
 from cort.retrieval.rankings import QUERIES_AT_ONCE, Rows
 from cort.runtime.errors import input_error
-from cort.settings.fields import PrecisionOrAuto
 
 
 class TokenQueries:

@@ -20,7 +20,7 @@ from cort.formats.artifacts import read_artifact
 from cort.formats.ids import positions
 from cort.formats.runs import Run, as_written
 from cort.retrieval.documents import as_documents
-from cort.retrieval.fusion import Scores, Weights, weigh
+from cort.retrieval.pool import Scores, Weights, weigh
 from cort.runtime.errors import input_error
 
 Grid = Sequence[Weights]

@@ -1,13 +1,12 @@
 """What the command lines of all stages share: parser, log, one-line errors, exit status.
 
-A stage module has an `options_class` ``Options`` (see `cort/runtime/options.py`), ``stage(options)`` and
+A stage module has a section ``Options`` (see `cort/runtime/command_line.py`), ``stage(options)`` and
 ``main = cli.main_of(Options, stage)``.
 """
 
 import argparse
 import atexit
 import gc
-import inspect
 import logging
 import os
 import shlex
@@ -17,44 +16,44 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from cort import __version__
-from cort.runtime.checksums import verify
+from cort.runtime.command_line import add_options, parse_options, places_of
 from cort.runtime.errors import InputError, input_error
-from cort.runtime.files import DISK_IS_FULL, record_checksums
+from cort.runtime.files import DISK_IS_FULL
 from cort.runtime.interruption import Interrupted, end_with_parent, unwind_on_signals
-from cort.runtime.keys import keys_of
 from cort.runtime.memory import peak_memory
-from cort.runtime.options import add_options, parse_options, places_of
 from cort.runtime.progress import CONSOLE, showing
+from cort.runtime.sections import Section
 
 log = logging.getLogger(__name__)
 
-Options = TypeVar("Options")
+Options = TypeVar("Options", bound=Section)
 
 NAME_ANOTHER = "name another"
 
 
-def check_places(options: Any) -> None:
+def check_places(options: Section) -> None:
     """Refuse pipes and devices, which can be read only once or endlessly, and outputs that overwrite other files used.
 
     :raises InputError: for the first wrong place, before any output is written.
     """
     used = set()
-    for place in filter(os.path.exists, places_of(options, outputs=False)):
-        _refuse_device(place)
-        used.add(os.path.realpath(place))
-    for name, key in keys_of(type(options)).items():
-        if not name.startswith("output") or (place := getattr(options, name)) is None:
-            continue
-        if os.path.exists(place):
-            _refuse_device(place)
-            found, wanted = (("a file", "a folder")[flag] for flag in (os.path.isdir(place), key.metavar == "FOLDER"))
+    inputs, outputs = (
+        [place for place in places_of(options) if place.is_output == is_output] for is_output in (False, True)
+    )
+    for path in (place.path for place in inputs if os.path.exists(place.path)):
+        _refuse_device(path)
+        used.add(os.path.realpath(path))
+    for _, form, path in outputs:
+        if os.path.exists(path):
+            _refuse_device(path)
+            found, wanted = (("a file", "a folder")[flag] for flag in (os.path.isdir(path), form == "FOLDER"))
             if found != wanted:
-                raise input_error(place, found, f"{wanted} to write", NAME_ANOTHER)
-        if (real := os.path.realpath(place)) in used:
-            raise input_error(place, "an input or another output", "a place of its own", NAME_ANOTHER)
+                raise input_error(path, found, f"{wanted} to write", NAME_ANOTHER)
+        if (real := os.path.realpath(path)) in used:
+            raise input_error(path, "an input or another output", "a place of its own", NAME_ANOTHER)
         used.add(real)
 
 
@@ -63,35 +62,31 @@ def _refuse_device(place: str) -> None:
         raise input_error(place, "a pipe or device", "a file", "write its content to a file, and name that")
 
 
-def parser_of(options: type[Any], command: str = "") -> argparse.ArgumentParser:
-    """Create the parser of a stage; its help is the module's docstring, or for a command that of its options."""
+def parser_of(options: type[Section], prog: str = "") -> argparse.ArgumentParser:
+    """Create the parser of a stage; its help is the docstring of the module that has the options."""
     module = sys.modules[options.__module__]
-    prog = f"python -m {module.__spec__.name if module.__spec__ else module.__name__} {command}".rstrip()
+    prog = prog or f"python -m {module.__spec__.name if module.__spec__ else module.__name__}"
     form = argparse.RawDescriptionHelpFormatter
-    text = inspect.getdoc(options) if command else module.__doc__
-    parser = argparse.ArgumentParser(prog=prog, description=text, formatter_class=form)
+    parser = argparse.ArgumentParser(prog=prog, description=module.__doc__, formatter_class=form)
     parser.add_argument("--log", metavar="FILE", help="also write the log to this file")
     add_options(parser, options)
     return parser
 
 
-def main_of(options: type[Options], stage: Callable[[Options], None], command: str = "") -> Callable[..., int]:
+def main_of(options: type[Options], stage: Callable[[Options], None], prog: str = "") -> Callable[..., int]:
     """Create a stage's ``main(argv)``, which parses, runs the stage, and returns the exit status.
 
-    Inputs must match their recorded checksums; those of outputs are recorded. The exit status is 1 after a one-line
-    error that the user can fix, and 2 after a traceback.
+    The exit status is 1 after a one-line error that the user can fix, and 2 after a traceback.
     """
 
     def main(argv: Sequence[str] | None = None) -> int:
-        parser = parser_of(options, command)
+        parser = parser_of(options, prog)
         args = parser.parse_args(argv)
 
         def work() -> None:
             values = parse_options(options, args)
             check_places(values)
-            verify(places_of(values, outputs=False))
             stage(values)
-            record_checksums(places_of(values, outputs=True))
 
         return _run(parser.prog, work, args.log, sys.argv[1:] if argv is None else argv)
 

@@ -12,6 +12,7 @@ import functools
 import hashlib
 import itertools
 import json
+import os
 import re
 import sys
 from collections.abc import Iterator
@@ -19,16 +20,18 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from cort.runtime.commands import module_of
 from cort.runtime.files import write_text
 
 ROOT = Path(__file__).parents[2]
-#: what changes no result: command lines, files, locks, devices; declarations of config keys, whose values are params
-APART = ("cort/runtime/", "cort/settings/")
-#: what is more than declarations of keys and of paths, which are inputs and outputs of jobs
-LOGIC = ("cort/settings/config.py",)
+#: what changes no result: command lines, files, locks, devices; declarations of keys, whose values are params, and of
+#: paths, which are inputs and outputs of jobs
+APART: tuple[str, ...] = ("cort/runtime/",)
+DECLARATIONS = "__init__ collection evaluation fields learners lexical models paths root systems training"
+APART += tuple(f"cort/config/{name}.py" for name in DECLARATIONS.split())
 MODULE = re.compile(r"cort(\.\w+)*")
-#: facts about sources by their content, because parsing all of them takes seconds at each start of a workflow
-CACHE = Path(".snakemake") / "program.json"
+# Facts about sources that the user's cache keeps; the oldest ones go.
+KEPT = 2_000
 
 # A hash of what a source does, and the modules it names.
 Facts = tuple[str, list[str]]
@@ -37,18 +40,16 @@ Facts = tuple[str, list[str]]
 def program_of(stage: str) -> dict[str, str]:
     """Hash every project file that `stage` (``"cort.fuse"``) imports at any time; the key is its path.
 
-    For a stage with several commands, name one (``"cort.encode tokens"``); code that only others use does not count.
+    For a stage with several commands, name one (``"cort.encode tokens"``); its module alone counts.
     """
     hashes: dict[str, str] = {}
-    module, _, command = stage.partition(" ")
-    file = _file_of(ROOT, module)
-    waiting = list(_with_packages(module))
+    waiting = list(_with_packages(module_of(stage)))
     seen = set(waiting)
     while waiting:
         path = _file_of(ROOT, waiting.pop())
-        if path is None or ((name := path.relative_to(ROOT).as_posix()).startswith(APART) and name not in LOGIC):
+        if path is None or (name := path.relative_to(ROOT).as_posix()).startswith(APART):
             continue
-        hashes[name], modules = _facts(path, command if path == file else "")
+        hashes[name], modules = _facts(path)
         hashes |= _data_of(path)
         new = {part for name in modules for part in _with_packages(name)} - seen
         waiting.extend(new)
@@ -60,22 +61,30 @@ def _with_packages(module: str) -> Iterator[str]:
     return itertools.accumulate(module.split("."), "{}.{}".format)
 
 
+def _cache() -> Path:
+    """Place of facts about sources by their content: parsing all of them takes a second at each start of a workflow.
+
+    It is the user's, because a project may be a shared checkout that nobody writes into.
+    """
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "cort" / "program.json"
+
+
 @functools.cache
-def _read_cache(root: Path) -> dict[str, Facts]:
-    with suppress(OSError, TypeError, ValueError):
-        return dict(json.loads((root / CACHE).read_text(encoding="utf-8")))
+def _known() -> dict[str, Facts]:
+    # RuntimeError: there is no home.
+    with suppress(OSError, RuntimeError, TypeError, ValueError):
+        return dict(json.loads(_cache().read_text(encoding="utf-8")))
     return {}
 
 
 @functools.cache
-def _write_cache_at_exit(root: Path) -> None:
-    atexit.register(_write_cache, root)
+def _write_at_exit() -> None:
+    atexit.register(_write)
 
 
-def _write_cache(root: Path) -> None:
-    if (root / CACHE).parent.is_dir():
-        with suppress(OSError):
-            write_text(root / CACHE, json.dumps(_read_cache(root)))
+def _write() -> None:
+    with suppress(OSError, RuntimeError):
+        write_text(_cache(), json.dumps(dict([*_known().items()][-KEPT:])))
 
 
 @functools.cache
@@ -85,54 +94,15 @@ def _file_of(root: Path, module: str) -> Path | None:
 
 
 @functools.cache
-def _facts(path: Path, command: str) -> Facts:
-    source, known = path.read_bytes(), _read_cache(ROOT)
+def _facts(path: Path) -> Facts:
+    source, known = path.read_bytes(), _known()
     # The facts also depend on the release of Python and on this module.
-    context = f"{command} {sys.implementation.cache_tag}".encode()
-    key = _short(b"\n".join([source, context, Path(__file__).read_bytes()]))
+    key = _short(b"\n".join([source, str(sys.implementation.cache_tag).encode(), Path(__file__).read_bytes()]))
     if key not in known:
         tree = ast.parse(source)
-        if command:
-            _keep_command(tree, command)
-        _write_cache_at_exit(ROOT)
+        _write_at_exit()
         known[key] = _short(repr(_plain(tree)).encode()), sorted(set(filter(MODULE.fullmatch, _names(tree))))
     return known[key]
-
-
-def _keep_command(tree: ast.Module, command: str) -> None:
-    """Remove the definitions and imports of a stage that only its other commands use."""
-    names = {name: statement for statement in tree.body for name in _defined(statement)}
-    commands = getattr(names.get("COMMANDS"), "value", None)
-    if isinstance(commands, ast.Dict):
-        entries = zip(commands.keys, commands.values, strict=True)
-        commands.values = [value for key, value in entries if getattr(key, "value", None) == command]
-        commands.keys = [ast.Constant(command) for _ in commands.values]
-    used, read, waiting = set(), set(), [statement for statement in tree.body if not _defined(statement)]
-    while waiting:
-        statement = waiting.pop()
-        if statement not in used:
-            used.add(statement)
-            mentioned = {node.id for node in ast.walk(statement) if isinstance(node, ast.Name)}
-            read |= mentioned
-            waiting += [names[name] for name in mentioned & names.keys()]
-    tree.body = [statement for statement in tree.body if statement in used]
-    for statement in tree.body:
-        if isinstance(statement, ast.ImportFrom) and statement.module != "__future__":
-            statement.names = [alias for alias in statement.names if (alias.asname or alias.name) in read]
-
-
-def _defined(statement: ast.stmt) -> list[str]:
-    """List the names that a top-level statement defines."""
-    match statement:
-        case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
-            return [name]
-        case ast.Import(names=aliases) | ast.ImportFrom(names=aliases):
-            return [alias.asname or alias.name.partition(".")[0] for alias in aliases]
-        case ast.Assign(targets=targets):
-            return [node.id for target in targets for node in ast.walk(target) if isinstance(node, ast.Name)]
-        case ast.AnnAssign(target=ast.Name(id=name)):
-            return [name]
-    return []
 
 
 @functools.cache

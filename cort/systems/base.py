@@ -6,56 +6,22 @@ Modules that load torch or numpy are imported where they are used: the workflow 
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Sequence
 from os.path import dirname
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
+from cort.config import paths
+from cort.config.entries import Config
+from cort.config.systems import WHOLE, Reduced
 from cort.runtime.errors import check_name
-from cort.settings import paths
-from cort.settings.config import Config
-from cort.settings.systems import WHOLE, Reduced
+from cort.runtime.sections import Section, keys_of
 from cort.systems.results import Results
 
 if TYPE_CHECKING:
     from cort.formats.records import Ranking
     from cort.systems.live import Batch, Case, Opening, Reason, Retriever, Rows
-
-
-class Option(NamedTuple):
-    """A setting of the rule that makes a run.
-
-    :ivar name: option of its stage; None if the stage gets it in another way.
-    :ivar place: path of the value in the config; None if it is a file, or follows from the class.
-    """
-
-    name: str | None
-    value: Any
-    place: str | None = None
-
-
-class Rule(NamedTuple):
-    """The rule that makes the runs of a class of systems, and what its jobs need.
-
-    :ivar stage: what follows `python -m cort.`; it gets the inputs and options of the system by their names.
-    :ivar threads: whether it uses several threads (`--threads`).
-    :ivar gpu: whether it uses a GPU.
-    :ivar devices: whether several GPUs can share its work (`--gpus`, `--memory-mb`).
-    :ivar java: whether it runs Lucene (`--memory-mb` of its heap).
-    :ivar memory_mb: memory, and `per_mb` more for each MB of its inputs; `minutes` is the longest it should take.
-    """
-
-    name: str
-    stage: str
-    threads: bool = False
-    gpu: bool = False
-    devices: bool = False
-    java: bool = False
-    memory_mb: int = 2000
-    per_mb: float = 8
-    minutes: int = 240
 
 
 class LuceneIndex(NamedTuple):
@@ -73,7 +39,7 @@ class System(ABC):
     """A system of an experiment: one run per split, made in the way of its class.
 
     :cvar Settings: the keys it takes; the first one tells its class, or one of the classes that share this key.
-    :cvar rule: the rule that makes its runs.
+    :cvar rule: name of the rule that makes its runs.
     :cvar noun: what messages call what its first key names.
     :cvar merges: whether it merges rankings and adds nothing of its own.
     :cvar batches: whether several queries are searched faster together.
@@ -81,10 +47,11 @@ class System(ABC):
     :cvar searchable: whether it can rank any query.
     :cvar tuned_paths: of what is tuned, and of what is tuned by folds; `tuned_option` is the option for this file.
     :ivar results: settings, splits and files of its experiment.
+    :ivar entry: what the config says of it, by default under `systems`.
     """
 
-    Settings: ClassVar[type[Any]]
-    rule: ClassVar[Rule]
+    Settings: ClassVar[type[Section]]
+    rule: ClassVar[str]
     noun: ClassVar[str] = ""
     merges: ClassVar[bool] = False
     batches: ClassVar[bool] = True
@@ -93,9 +60,9 @@ class System(ABC):
     tuned_paths: ClassVar[tuple[str, str]] = (paths.WEIGHTS, paths.FOLD_WEIGHTS)
     tuned_option: ClassVar[str] = "tuned"
 
-    def __init__(self, results: Results, name: str) -> None:
+    def __init__(self, results: Results, name: str, entry: Config | None = None) -> None:
         self.results, self.config, self.name = results, results.config, name
-        self.entry: Config = results.config["systems"][name]
+        self.entry: Config = entry or results.config["systems"][name]
 
     @property
     def place(self) -> str:
@@ -111,7 +78,7 @@ class System(ABC):
     @functools.cache
     def key_names(cls) -> tuple[str, ...]:
         """List the keys that it takes."""
-        return tuple(field.name for field in dataclasses.fields(cls.Settings))
+        return tuple(keys_of(cls.Settings))
 
     @classmethod
     def takes(cls, entry: Config, config: Config) -> bool:
@@ -199,17 +166,14 @@ class System(ABC):
         names["split"] = split if split in judged else "".join(judged[:1])
         return [self.results.at(self.tuned_paths[bool(judged)], **names)] if self.tune else []
 
-    def tuned(self, split: str) -> list[Option]:
-        """Give this file; queries with judgements get what was tuned for their folds."""
-        folded = [Option("folded", True)] if self.folds() and split in self.results.evaluated_splits else []
-        return [*(Option(self.tuned_option, file) for file in self.tuned_files(split)), *folded]
+    def tuned(self, split: str) -> Config:
+        """Give this file as an option; queries with judgements get what was tuned for their folds."""
+        given = dict(zip([self.tuned_option], self.tuned_files(split), strict=False))
+        return given | ({"folded": True} if self.folds() and split in self.results.evaluated_splits else {})
 
-    def tuning(self) -> list[Option]:
-        """List the settings of the rule that tunes its weights; with folds the seed, too."""
-        if self.learns():
-            return [Option("measure", self.tune, self.tune_place)]
-        options = [Option(key, value, f"{self.tune_place}.{key}") for key, value in self.tune.items()]
-        return [*options, Option("seed", self.config["seed"], "seed")]
+    def tuning(self) -> Config:
+        """Give the options of the rule that tunes its weights; with folds the seed, too."""
+        return {"measure": self.tune} if self.learns() else {**self.tune, "seed": self.config["seed"]}
 
     def describe_tuning(self) -> str:
         """Say what it is tuned for, and on which queries."""
@@ -226,8 +190,8 @@ class System(ABC):
         """Yield a line for each mistake; the keys are those of its class."""
         return iter(())
 
-    def kept(self) -> Option | None:
-        """Give the number of candidates that its search keeps, where runs of more results are impossible."""
+    def kept(self) -> tuple[str, int] | None:
+        """Give the number of candidates that its search keeps, and the key that says it, if no run can have more."""
         return None
 
     def check_name_of(self, key: str, known: Collection[str]) -> Iterator[str]:
@@ -244,9 +208,9 @@ class System(ABC):
     def inputs(self, split: str) -> dict[str, str | list[str]]:
         """Name the files that its rule makes a run from."""
 
-    def options(self, split: str) -> list[Option]:
-        """List the settings of its rule, but for the depth."""
-        return []
+    def options(self, split: str) -> Config:
+        """Give the options of the stage that makes a run, but for the depth."""
+        return {}
 
     # How a searcher answers single queries with it, and explains its answers.
 

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from cort.settings import paths
-from cort.settings.config import Config
-from cort.settings.lexical import LexicalIndex
-from cort.settings.systems import Parameters
-from cort.systems.base import LuceneIndex, Option, Rule, System
+from cort.config import paths
+from cort.config.entries import Config
+from cort.config.lexical import FixedIndex
+from cort.config.systems import Bm25Parameters
+from cort.runtime.sections import Maybe, Section, Text, default_of
+from cort.systems.base import LuceneIndex, System
 
 if TYPE_CHECKING:
     from cort.formats.records import Ranking
-    from cort.retrieval.lucene import Parameters as Bm25Parameters
+    from cort.retrieval.lucene import Parameters
     from cort.systems.live import Batch, Case, Reason
 
 # Keys of an index whose texts are not the plain passages, and words for them.
@@ -25,20 +25,19 @@ CHANGED_TEXT = {"expand": "passages expanded by", "weigh": "terms weighted by"}
 class Bm25(System):
     """BM25 with parameters of its own, those of its index, or tuned ones."""
 
-    rule = Rule("bm25", "retrieve bm25", threads=True, java=True, memory_mb=3500, per_mb=0)
+    rule = "bm25"
     noun = "an index under lexical"
     tuned_paths: ClassVar[tuple[str, str]] = (paths.LEXICAL_PARAMETERS, paths.LEXICAL_FOLDS)
     tuned_option = "parameters"
 
-    @dataclass(frozen=True, kw_only=True)
-    class Settings:
+    class Settings(Section):
         """Keys of this kind."""
 
-        retrieve: str
+        retrieve: Text
         """`bm25` or another name under `lexical`, the name of an encoder, or that of a re-ranker of the kind
         `late_interaction`, whose token vectors of all passages are then searched (ColBERT, end to end). Of a
         sparse encoder, Lucene searches the impacts (SPLADE)."""
-        bm25: Parameters | None = None
+        bm25: Maybe[Bm25Parameters] = None
         """With `retrieve` of a name under `lexical`, k1 and b of this system only."""
 
     @classmethod
@@ -65,7 +64,7 @@ class Bm25(System):
     def fits_engines(self) -> bool:
         """Tell whether the texts are the passages."""
         index = self.config["lexical"][self.entry["retrieve"]]
-        return bool(index["cleaning"] == LexicalIndex.cleaning and index.keys().isdisjoint(CHANGED_TEXT))
+        return bool(index["cleaning"] == default_of(FixedIndex, "cleaning") and index.keys().isdisjoint(CHANGED_TEXT))
 
     @property
     def tune(self) -> Any:
@@ -75,7 +74,7 @@ class Bm25(System):
     def describe(self) -> str:
         """Describe the indexed texts, and parameters of its own."""
         own, index = self.entry.get("bm25"), self.config["lexical"][self.entry["retrieve"]]
-        texts = f", language {index['language']}" if index["language"] != LexicalIndex.language else ""
+        texts = f", language {index['language']}" if index["language"] != default_of(FixedIndex, "language") else ""
         texts += "".join(f", {words} {index[key]}" for key, words in CHANGED_TEXT.items() if key in index)
         tuned = f", k1 and b {self.describe_tuning()}" if self.folds() else ""
         return f"BM25, Anserini{texts}{tuned}" + (f", k1 = {own['k1']:g}, b = {own['b']:g}" if own else "")
@@ -88,14 +87,12 @@ class Bm25(System):
             "parameters": self.tuned_files(split),
         }
 
-    def options(self, split: str) -> list[Option]:
+    def options(self, split: str) -> Config:
         """Give k1 and b: the system's, those of its index, or the file of tuned ones."""
         if self.tune:
             return self.tuned(split)
-        own = "bm25" in self.entry
-        values = self.entry["bm25"] if own else self.config["lexical"][self.entry["retrieve"]]
-        place = f"{self.place}.bm25" if own else f"lexical.{self.entry['retrieve']}"
-        return [Option(key, values[key], f"{place}.{key}") for key in ("k1", "b")]
+        values = self.entry.get("bm25") or self.config["lexical"][self.entry["retrieve"]]
+        return {key: values[key] for key in ("k1", "b")}
 
     def files(self) -> Iterator[str]:
         """Yield the index and tuned parameters."""
@@ -103,15 +100,14 @@ class Bm25(System):
         yield from self.tuned_files()
 
     @cached_property
-    def parameters(self) -> Bm25Parameters:
+    def parameters(self) -> Parameters:
         """k1 and b; read once if they are tuned."""
-        from cort.retrieval.lucene import Parameters as Bm25Parameters
-        from cort.retrieval.lucene import read_parameters
+        from cort.retrieval.lucene import Parameters, read_parameters
 
-        given = {option.name: option.value for option in self.options("")}
+        given = self.options("")
         if "parameters" in given:
             return read_parameters(given["parameters"])
-        return Bm25Parameters(float(given["k1"]), float(given["b"]))
+        return Parameters(float(given["k1"]), float(given["b"]))
 
     def search(self, batch: Batch, depth: int) -> list[Ranking]:
         """Search the index."""

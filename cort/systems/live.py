@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 if TYPE_CHECKING:
+    from cort.config.systems import Reduced
     from cort.formats.records import Ranking
-    from cort.settings.systems import Reduced
 
 Rows: TypeAlias = list[list[str | float | int | None]]
 #: width of the searches of an index, by the fingerprint of the model that made its vectors

@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeAlias
+from functools import cached_property, reduce
+from operator import or_
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
-from cort.retrieval.fusion import FUSIONS, NORMALIZATION, NORMALIZATIONS, FusionSettings, fuse, normalize
-from cort.runtime.errors import check_name
-from cort.runtime.keys import setting
-from cort.settings.config import Config, flat, is_term_based
-from cort.settings.systems import Fusing
-from cort.systems.base import Option, Rule, System
+from pydantic import Field
+
+from cort.config.entries import Config, is_term_based
+from cort.retrieval.fusion import FUSIONS, fuse
+from cort.runtime.sections import FIRST_FITTING, UNIQUE, Names, Section, Several, Text
+from cort.systems.base import System
 from cort.systems.mistakes import check_tuning
 
 if TYPE_CHECKING:
     from cort.formats.records import Ranking
+    from cort.retrieval.pool import FusionSettings
     from cort.systems.live import Batch, Case, Reason, Rows
 
 # A sentence about a method, additional columns of the table of parts, and their cells per part.
 Explanation: TypeAlias = "tuple[str, list[str], Rows]"
+
+
+if TYPE_CHECKING:
+    AnyFusion: TypeAlias = Any
+else:
+    AnyFusion = Annotated[reduce(or_, (fusion.section for fusion in FUSIONS.values())), FIRST_FITTING]
 
 
 def _by_turns(_: FusionSettings, parts: Sequence[Case]) -> Explanation:
@@ -35,6 +42,8 @@ def _by_ranks(settings: FusionSettings, parts: Sequence[Case]) -> Explanation:
 
 
 def _by_scores(settings: FusionSettings, parts: Sequence[Case]) -> Explanation:
+    from cort.retrieval.pool import normalize
+
     weights = settings.weights or (1 / len(parts),) * len(parts)
     rows: Rows = []
     for weight, part, from_zero in zip(weights, parts, settings.from_zero, strict=True):
@@ -58,14 +67,13 @@ EXPLANATIONS: Mapping[str, Callable[[FusionSettings, Sequence[Case]], Explanatio
 class Fuse(System):
     """Rankings merged by a chosen method."""
 
-    rule = Rule("fuse", "fuse")
+    rule = "fuse"
     merges = True
 
-    @dataclass(frozen=True, kw_only=True)
-    class Settings:
+    class Settings(Section):
         """Keys of this kind."""
 
-        fuse: Fusing
+        fuse: AnyFusion
         """Systems whose rankings are merged by a chosen method."""
 
     @property
@@ -109,8 +117,6 @@ class Fuse(System):
     def check(self) -> Iterator[str]:
         """Check the names of method and normalization, and that weights fit."""
         place, fusion, parts = f"{self.place}.fuse", self.fusion, len(self.parts())
-        yield from check_name(f"{place}.method", self.method, FUSIONS)
-        yield from check_name(f"{place}.normalization", fusion.get("normalization", NORMALIZATION), NORMALIZATIONS)
         weights = None if self.given_files() else fusion.get("weights")
         if weights is not None and len(weights) != parts:
             yield f"{place}.weights: found {len(weights)} weights, expected {parts}, one per system; add or remove some"
@@ -149,32 +155,19 @@ class Fuse(System):
         left_out = ("systems", "tune", *(["weights"] if self.given_files() else []))
         return {key: value for key, value in self.fusion.items() if key not in left_out}
 
-    def options(self, split: str) -> list[Option]:
-        """Give the method and its settings; the order of the systems matters, too."""
-        options = [*(Option(key, value) for key, value in self._own().items()), *self.tuned(split)]
-        # The measure that weights were tuned for is in their file.
-        options += [Option(None, value, place) for place, value in self.recorded().items()]
-        return [*options, *self.term_based()]
+    def options(self, split: str) -> Config:
+        """Give the method and its settings."""
+        return self._own() | self.tuned(split) | self.term_based()
 
-    def term_based(self) -> list[Option]:
+    def term_based(self) -> Config:
         """Name the systems whose scores begin at 0, where scores are added."""
         is_added = "normalization" in FUSIONS[self.method].settings
-        names = [part for part in self.parts() if is_term_based(self.config, part)]
-        return [Option("term_based", names)] if is_added and names else []
+        return {"term_based": [part for part in self.parts() if is_term_based(self.config, part)]} if is_added else {}
 
-    def recorded(self) -> dict[str, Any]:
-        """List the config's values about the merged runs, by their paths."""
-        return flat({key: value for key, value in self.fusion.items() if key != "tune"}, f"{self.place}.fuse")
-
-    def tuning(self) -> list[Option]:
+    def tuning(self) -> Config:
         """Name the systems, and give normalization, depth and measure."""
-        return [
-            *self.term_based(),
-            Option("parts", self.parts(), f"{self.place}.fuse.systems"),
-            Option("normalization", self.fusion["normalization"], f"{self.place}.fuse.normalization"),
-            Option("depth", self.config["depth"], "depth"),
-            *super().tuning(),
-        ]
+        own = {"normalization": self.fusion["normalization"], "depth": self.config["depth"]}
+        return {"parts": self.parts(), **own, **self.term_based(), **super().tuning()}
 
     def files(self) -> Iterator[str]:
         """Yield tuned weights."""
@@ -188,6 +181,7 @@ class Fuse(System):
     @cached_property
     def settings(self) -> FusionSettings:
         """Settings of the method, with weights that are tuned, given, or equal."""
+        from cort.retrieval.pool import FusionSettings
         from cort.retrieval.tuning import read_weights
 
         given = {key: value for key, value in self._own().items() if key != "method"}
@@ -219,14 +213,13 @@ class Fuse(System):
 class Interleave(Fuse):
     """Rankings merged position by position, the first-named first (CoRT, section 3.4): `fuse` in fewer words.
 
-    The config keeps the words, because messages and params name the keys that somebody wrote.
+    The config keeps the words, because messages name the keys that somebody wrote.
     """
 
-    @dataclass(frozen=True, kw_only=True)
-    class Settings:
+    class Settings(Section):
         """Keys of this kind."""
 
-        interleave: tuple[str, ...] = setting(names="systems", unique=True, least=2)
+        interleave: Annotated[Several[Text], Names("systems"), UNIQUE] = Field(min_length=2)
         """Systems whose rankings are merged position by position, the first-named first."""
 
     @property
@@ -237,7 +230,3 @@ class Interleave(Fuse):
     def describe(self) -> str:
         """Name the systems."""
         return f"{' and '.join(self.parts())} interleaved"
-
-    def recorded(self) -> dict[str, Any]:
-        """List the systems, whose order matters."""
-        return {f"{self.place}.interleave": self.entry["interleave"]}

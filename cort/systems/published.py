@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
-from cort.settings import paths
-from cort.settings.config import listed
-from cort.systems.base import Rule, System
+from cort.config import paths
+from cort.config.entries import listed
+from cort.runtime.sections import Section, Text
+from cort.systems.base import System
 
 
 class Published(System):
     """Published run files, one per split."""
 
-    rule = Rule("import_run", "import_run", memory_mb=4000, per_mb=2)
+    rule = "import_run"
     searchable = False
 
-    @dataclass(frozen=True, kw_only=True)
-    class Settings:
+    class Settings(Section):
         """Keys of this kind."""
 
-        run: str | dict[str, str]
+        run: Text | dict[Text, Text]
         """A run file from elsewhere: a path, with `{split}` if there are several splits, or paths by split."""
 
     def splits(self) -> list[str]:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Union
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
+from pydantic import create_model
+
+from cort.config.entries import LATE_INTERACTION, Config, listed
 from cort.runtime.errors import check_name
-from cort.settings.config import LATE_INTERACTION, Config, listed
-from cort.systems.base import Rule, System
+from cort.runtime.sections import NOT_NULL, Section, hint_of, keys_of
+from cort.systems.base import System
 from cort.systems.lexical import Bm25
 from cort.systems.merging import Fuse, Interleave
 from cort.systems.published import Published
@@ -31,15 +34,34 @@ CLASSES: tuple[type[System], ...] = (
 )
 #: the keys that an entry has one of
 KEYS = list(dict.fromkeys(cls.key() for cls in CLASSES))
-#: the rules that make their runs
-RULES: tuple[Rule, ...] = tuple(dict.fromkeys(cls.rule for cls in CLASSES))
-#: an entry under `systems`, of any class
-AnySystem: Any = Union[tuple(cls.Settings for cls in CLASSES)]  # noqa: UP007
+
+
+def _entry_of_any() -> type[Section]:
+    """Join the keys of all classes: which class an entry is of depends on what the names in it are, elsewhere."""
+    optional: dict[str, Any] = {}
+    for cls in CLASSES:
+        for name, field in keys_of(cls.Settings).items():
+            hint: Any = hint_of(field)
+            optional.setdefault(name, (Annotated[hint | None, NOT_NULL], None))
+    return create_model("System", __base__=Section, **optional)
+
+
+if TYPE_CHECKING:
+    AnySystem: TypeAlias = Section
+else:
+    #: an entry under `systems`, of any class
+    AnySystem = _entry_of_any()
 
 
 def class_of(entry: Config, config: Config) -> type[System]:
     """Find the class of an entry under `systems`, which has one key of `KEYS`."""
     return next(cls for cls in CLASSES if cls.takes(entry, config))
+
+
+def exact_search(results: Results, model: str) -> System:
+    """Return exact search with an encoder or re-ranker, which may be no system of the config."""
+    entry = {"retrieve": model}
+    return class_of(entry, results.config)(results, model, entry)
 
 
 def check_entry(results: Results, name: str) -> Iterator[str]:

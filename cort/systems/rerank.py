@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from cort.retrieval.fusion import WEIGHT, normalize
-from cort.settings import paths
-from cort.settings.config import listed
-from cort.settings.systems import Reranking
-from cort.systems.base import Option, Rule, System
+from cort.config import paths
+from cort.config.entries import Config, listed
+from cort.config.systems import Reranking
+from cort.retrieval.fusion import WEIGHT
+from cort.systems.base import System
 from cort.systems.live import Reason
 from cort.systems.mistakes import check_tuning
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class Rerank(System):
     """The top candidates of a system in the order of a re-ranker's scores, or of a mix of these and its own."""
 
-    rule = Rule("rerank", "rerank")
+    rule = "rerank"
     batches = False
 
     Settings = Reranking
@@ -84,23 +84,19 @@ class Rerank(System):
             "weights": self.tuned_files(split),
         }
 
-    def options(self, split: str) -> list[Option]:
+    def options(self, split: str) -> Config:
         """Give depth and weight."""
-        return [Option("depth", self.entry["depth"], f"{self.place}.depth"), *self.weight(split)]
+        return {"depth": self.entry["depth"], **self.weight(split)}
 
-    def tuning(self) -> list[Option]:
+    def tuning(self) -> Config:
         """Name candidates and scores, and give depth and measure."""
         candidates, reranker = self.entry["rerank"], self.entry["reranker"]
         scores = f"{reranker} (re-ranker)" if reranker == candidates else reranker
-        return [
-            Option("parts", [candidates, scores]),
-            Option("depth", self.entry["depth"], f"{self.place}.depth"),
-            *super().tuning(),
-        ]
+        return {"parts": [candidates, scores], "depth": self.entry["depth"], **super().tuning()}
 
-    def weight(self, split: str) -> list[Option]:
+    def weight(self, split: str) -> Config:
         """Give the weight, or the file of a tuned one."""
-        return self.tuned(split) or [Option("weight", self.entry["weight"], f"{self.place}.weight")]
+        return self.tuned(split) or {"weight": self.entry["weight"]}
 
     def files(self) -> Iterator[str]:
         """Yield the re-ranker, a tuned weight, the token cache of the passages."""
@@ -136,6 +132,8 @@ class Rerank(System):
 
     def explain(self, case: Case) -> Reason:
         """Explain the first-stage score, the model's score, and what each adds."""
+        from cort.retrieval.pool import normalize
+
         searcher, reranker, before = case.searcher, self.entry["reranker"], case.part(self.entry["rerank"])
         doc_ids = before.ranking.doc_ids[: self.candidates()]
         about, reasons = f"{reranker} scores the top {self.candidates()} of {before.name} again", [before.explain()]

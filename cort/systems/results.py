@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import cached_property
 from pathlib import Path
 
-from cort.settings import paths
-from cort.settings.config import TRAINING_SPLITS, Config, is_sparse, is_trained
+from cort.config import paths
+from cort.config.entries import TRAINING_SPLITS, Config, is_sparse, is_trained
 
 # Section of the models that the passages are encoded with -> path of a shard of their vectors, and its wildcard.
 VECTORS = {"encoders": (paths.VECTORS, "encoder"), "rerankers": (paths.LATE_VECTORS, "reranker")}
@@ -43,7 +43,7 @@ class Results:
         return "queries" not in settings or "qrels" in settings
 
     def at(self, path: str, **names: str) -> str:
-        """Path of a file of `cort.settings.paths`."""
+        """Path of a file of `cort.config.paths`."""
         if self.folder is None:
             return paths.at(path, self.config, **names)
         return paths.within(self.folder, path, **names)

@@ -7,15 +7,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
+from cort.config import paths
+from cort.config.entries import LATE_INTERACTION, Config, is_sparse, listed
+from cort.config.systems import WHOLE, ExactSearch, HnswSearch, IvfPqSearch, OnngSearch, Reduced
 from cort.retrieval.indexes import GRAPHS, INDEXES, RECALL
-from cort.settings import paths
-from cort.settings.config import LATE_INTERACTION, Config, is_sparse, listed
-from cort.settings.systems import WHOLE, ExactSearch, HnswSearch, IvfPqSearch, OnngSearch, Reduced
-from cort.systems.base import LuceneIndex, Option, Rule, System
+from cort.runtime.sections import Maybe, Section, Text
+from cort.systems.base import LuceneIndex, System
 
 if TYPE_CHECKING:
     from cort.formats.records import Ranking
@@ -39,17 +39,16 @@ class VectorSearch(System):
     indexes: ClassVar[tuple[str, ...]] = ()
     reads_passages: ClassVar[bool] = True
 
-    @dataclass(frozen=True, kw_only=True)
-    class Settings:
+    class Settings(Section):
         """Keys with a dense encoder, which can have every index."""
 
-        retrieve: str
-        ivfpq: IvfPqSearch | None = None
+        retrieve: Text
+        ivfpq: Maybe[IvfPqSearch] = None
         """Take candidates from the model's IVF-PQ index and score them exactly, instead of all passages. Needs faiss,
         `pip install faiss-cpu==1.15.1`."""
-        onng: OnngSearch | None = None
+        onng: Maybe[OnngSearch] = None
         """With an encoder, search its graph index instead of all vectors."""
-        hnsw: HnswSearch | None = None
+        hnsw: Maybe[HnswSearch] = None
         """With an encoder, search its HNSW index instead of all vectors."""
 
     @classmethod
@@ -114,7 +113,7 @@ class VectorSearch(System):
 class Dense(VectorSearch):
     """Exact search over the vectors of an encoder."""
 
-    rule = Rule("retrieve", "retrieve exact", threads=True, gpu=True, devices=True, memory_mb=4000, per_mb=2)
+    rule = "retrieve"
     divisible = True
     noun = "a dense encoder and exact search"
     method = "exact"
@@ -147,12 +146,10 @@ class Dense(VectorSearch):
         how = f"{dimension} {'first numbers' if first else 'principal components'} of each vector" if dimension else ""
         return ", ".join(filter(None, ["exact search", how, storage]))
 
-    def options(self, split: str) -> list[Option]:
+    def options(self, split: str) -> Config:
         """Give how vectors are made smaller, if they are."""
-        names = [name for name in ("dimension", "storage") if name in self.entry]
-        options = [*super().options(split), *(Option(key, self.entry[key], f"{self.place}.{key}") for key in names)]
-        matryoshka = Option("matryoshka", True, f"{self.section}.{self.encoder}.matryoshka")
-        return [*options, matryoshka] if self.reduced.first else options
+        how = {key: self.entry[key] for key in ("dimension", "storage") if key in self.entry}
+        return how | ({"matryoshka": True} if self.reduced.first else {})
 
     def retriever(self, opening: Opening) -> Retriever:
         """Open the encoder and the vectors."""
@@ -162,18 +159,17 @@ class Dense(VectorSearch):
 class Sparse(VectorSearch):
     """Exact search over the impacts of a sparse encoder, with Lucene (SPLADE)."""
 
-    rule = Rule("retrieve_impacts", "retrieve impacts", threads=True, java=True, memory_mb=3500, per_mb=0)
+    rule = "retrieve_impacts"
     noun = "a sparse encoder"
     sparse = True
     word = "sparse encoder"
     method = "sparse"
     reads_passages = False
 
-    @dataclass(frozen=True, kw_only=True)
-    class Settings:
+    class Settings(Section):
         """Keys with a sparse encoder."""
 
-        retrieve: str
+        retrieve: Text
 
     def lucene_index(self) -> LuceneIndex:
         """Describe the index of impacts."""
@@ -208,12 +204,11 @@ class TokenSearch(VectorSearch):
     section = "rerankers"
     word = "late interaction"
 
-    @dataclass(frozen=True, kw_only=True)
-    class Settings:
+    class Settings(Section):
         """Keys with a re-ranker."""
 
-        retrieve: str
-        ivfpq: IvfPqSearch | None = None
+        retrieve: Text
+        ivfpq: Maybe[IvfPqSearch] = None
 
     def check(self) -> Iterator[str]:
         """Refuse other types of re-rankers."""
@@ -227,16 +222,15 @@ class TokenSearch(VectorSearch):
         tokens = self.results.tokens(self.section, self.encoder, f"queries.{split}")
         return {"model": self.results.weights(self.section, self.encoder), "queries": tokens}
 
-    def options(self, split: str) -> list[Option]:
+    def options(self, split: str) -> Config:
         """Give the precision of the model, too."""
-        precision = Option("precision", self.model["precision"], f"{self.section}.{self.encoder}.precision")
-        return [precision, *super().options(split)]
+        return {"precision": self.model["precision"], **super().options(split)}
 
 
 class LateInteraction(TokenSearch):
     """Late interaction end to end (ColBERT): exact search over all token vectors."""
 
-    rule = Rule("retrieve_tokens", "retrieve tokens", threads=True, gpu=True, memory_mb=8000, per_mb=1, minutes=720)
+    rule = "retrieve_tokens"
     method = LATE_INTERACTION
 
     def retriever(self, opening: Opening) -> Retriever:
@@ -253,10 +247,10 @@ class ApproximateSearch(VectorSearch):
         return next(name for name in self.indexes if name in self.entry)
 
     @property
-    def width(self) -> Option:
+    def width(self) -> float | str:
         """Width of the search: a number, or auto."""
-        parameter = INDEXES[self.method].parameter
-        return Option("width", self.entry[self.method][parameter], f"{self.place}.{self.method}.{parameter}")
+        width: float | str = self.entry[self.method][INDEXES[self.method].parameter]
+        return width
 
     @property
     def index(self) -> str:
@@ -269,7 +263,7 @@ class ApproximateSearch(VectorSearch):
 
     def chosen_by_audit(self) -> bool:
         """Tell whether the width is auto."""
-        return bool(self.width.value == "auto")
+        return self.width == "auto"
 
     def audit_on(self, split: str) -> str:
         """Path of the audit that chooses the width: on validation queries, or else on the split's own.
@@ -291,20 +285,19 @@ class ApproximateSearch(VectorSearch):
         name = {"ivfpq": "IVF-PQ"}.get(self.method, self.method.upper())
         if self.chosen_by_audit():
             return f"{name} with recall {self.entry[self.method]['recall']:g} of exact search"
-        return f"{name} with {INDEXES[self.method].parameter} {self.width.value}"
+        return f"{name} with {INDEXES[self.method].parameter} {self.width}"
 
     def inputs(self, split: str) -> Files:
         """Name the index, too, and the audit if it chooses the width."""
         audit: str | list[str] = self.audit_on(split) if self.chosen_by_audit() else []
         return super().inputs(split) | {"index": self.index, "audit": audit}
 
-    def options(self, split: str) -> list[Option]:
+    def options(self, split: str) -> Config:
         """Give the type of the index, and the width or the audit and the recall it must show."""
-        options, width = [*super().options(split), Option("kind", self.method)], self.width
+        options = {**super().options(split), "kind": self.method}
         if not self.chosen_by_audit():
-            return [*options, width]
-        recall = Option("recall", self.entry[self.method]["recall"], f"{self.place}.{self.method}.recall")
-        return [*options, Option("audit", self.audit_on(split)), width._replace(name=None), recall]
+            return options | {"width": self.width}
+        return options | {"audit": self.audit_on(split), "recall": self.entry[self.method]["recall"]}
 
     def files(self) -> Iterator[str]:
         """Yield the index and the audit, too; scores are taken from the vectors."""
@@ -327,14 +320,14 @@ class ApproximateSearch(VectorSearch):
         from cort.retrieval.audits import audited_width
 
         if not self.chosen_by_audit():
-            return float(self.width.value)
+            return float(self.width)
         return audited_width(self.audit_on(""), self.method, model, self.entry[self.method]["recall"])
 
 
 class Graph(ApproximateSearch):
     """Approximate search over the vectors of an encoder, through a graph index."""
 
-    rule = Rule("retrieve_graph", "retrieve graph", threads=True, memory_mb=8000, per_mb=0)
+    rule = "retrieve_graph"
     needs_all = True
     indexes = GRAPHS
     reads_passages = False
@@ -352,9 +345,11 @@ class Graph(ApproximateSearch):
         if INDEXES[self.method].counts and (largest := max(self.config["audit"][key])) < depth:
             yield f"audit.{key}: found {largest} at most, expected one of {depth} (depth) or more; add it"
 
-    def kept(self) -> Option | None:
+    def kept(self) -> tuple[str, int] | None:
         """Give the candidates that a search of an HNSW index keeps."""
-        return self.width if INDEXES[self.method].counts and not self.chosen_by_audit() else None
+        kind = INDEXES[self.method]
+        is_known = kind.counts and not self.chosen_by_audit()
+        return (f"{self.method}.{kind.parameter}", int(self.width)) if is_known else None
 
     def retriever(self, opening: Opening) -> Retriever:
         """Open the encoder and the graph."""
@@ -364,8 +359,7 @@ class Graph(ApproximateSearch):
 class IvfPq(ApproximateSearch):
     """Candidates of an IVF-PQ index with the scores of exact search."""
 
-    # Files of vectors are mapped; ids are in memory.
-    rule = Rule("retrieve_ivfpq", "retrieve ivfpq", threads=True, memory_mb=8000, per_mb=0.2, minutes=720)
+    rule = "retrieve_ivfpq"
     indexes = ("ivfpq",)
 
     def check(self) -> Iterator[str]:
@@ -377,26 +371,27 @@ class IvfPq(ApproximateSearch):
             expected, fix = f"a divisor of the dimension, {dimension}", "set bytes, or change the dimension"
             yield f"{place}.bytes: found {index['bytes']}, expected {expected}; {fix}"
         candidates, audited = self.nearest, self.config["audit"]["candidates"]
-        if self.chosen_by_audit() and candidates.value != audited:
-            found, expected = f"found {candidates.value} with probes auto", f"{audited} as in audit.candidates"
-            yield f"{candidates.place}: {found}, expected {expected}; make them the same"
+        if self.chosen_by_audit() and candidates != audited:
+            found, expected = f"found {candidates} with probes auto", f"{audited} as in audit.candidates"
+            yield f"{self.place}.ivfpq.candidates: {found}, expected {expected}; make them the same"
 
     @property
-    def nearest(self) -> Option:
+    def nearest(self) -> int:
         """Number of candidates, the nearest to each vector of a query."""
-        return Option("candidates", self.entry["ivfpq"]["candidates"], f"{self.place}.ivfpq.candidates")
+        candidates: int = self.entry["ivfpq"]["candidates"]
+        return candidates
 
-    def kept(self) -> Option | None:
+    def kept(self) -> tuple[str, int] | None:
         """Give the number of candidates, unless a query has several vectors, which together find more."""
-        return self.nearest if self.section == "encoders" else None
+        return ("ivfpq.candidates", self.nearest) if self.section == "encoders" else None
 
-    def options(self, split: str) -> list[Option]:
+    def options(self, split: str) -> Config:
         """Give the number of candidates, too."""
-        return [*super().options(split), self.nearest]
+        return {**super().options(split), "candidates": self.nearest}
 
     def retriever(self, opening: Opening) -> Retriever:
         """Open the model, the vectors and the index."""
-        return opening.ivfpq(self.encoder, Path(self.index).parent, self.opened_width, self.nearest.value)
+        return opening.ivfpq(self.encoder, Path(self.index).parent, self.opened_width, self.nearest)
 
 
 class TokenIvfPq(TokenSearch, IvfPq):

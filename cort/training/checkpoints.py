@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from cort.runtime.files import atomic_file, remove_leftovers
+from cort.runtime.files import atomic_file
 
 log = logging.getLogger(__name__)
 
@@ -94,5 +94,4 @@ class Checkpoints:
         """Remove the checkpoint, and the folder if nothing else is in it."""
         self.path.unlink(missing_ok=True)
         with suppress(OSError):  # another process writes there, or has removed it
-            remove_leftovers(self.path.parent.iterdir())
             self.path.parent.rmdir()

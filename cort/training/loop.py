@@ -23,9 +23,9 @@ from cort.models.card import write_card
 from cort.models.layout import identity, model_fingerprint
 from cort.models.modules import TextModel
 from cort.models.precision import forget, products_in, settle
+from cort.runtime.command_line import take
 from cort.runtime.errors import InputError, input_error
 from cort.runtime.files import atomic_folder
-from cort.runtime.options import read_options
 from cort.runtime.progress import Counter
 from cort.training.checkpoints import Checkpoints
 from cort.training.guide import device_of_training
@@ -90,7 +90,7 @@ def train(options: Options, make_task: Callable[[Options], Task]) -> None:
     if options.checkpoints is not None:
         checkpoints = Checkpoints(options.checkpoints, partial(_identity, options), options.checkpoint_every)
     precision: Any = settle(options.precision, device_of_training(), options.checkpoints)
-    settings = replace(read_options(TrainingSettings, options), precision=precision)
+    settings = take(TrainingSettings, options).model_copy(update={"precision": precision})
     curve, selection = fit(task, settings, checkpoints, options.events)
     if PartialState().is_main_process:
         write_curve(options.output_curve, curve)
@@ -165,7 +165,7 @@ class _Loop:
         self.settings = settings = settings.of(self.updates, task.examples_per_epoch / self.per_update)
         self.accelerator = make_accelerator(settings.precision)
         kept = tokens_kept(settings, task.model, self.accelerator.device)
-        self.settings = settings = replace(settings, tokens_at_once=kept)
+        self.settings = settings = settings.model_copy(update={"tokens_at_once": kept})
         self.model = task.model.to(self.accelerator.device)
         # All processes start from the same weights, even if each has made its own.
         broadcast(self.model.state_dict())

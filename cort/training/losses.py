@@ -1,6 +1,6 @@
 """Training objectives: a loss and its settings are one entry of `ENCODER_OBJECTIVES` or `RERANKER_OBJECTIVES`.
 
-To add an objective, write a function and, if it has settings, a dataclass for them; enter both under the name that
+To add an objective, write a function and, if it has settings, a section for them; enter both under the name that
 experiments use. Settings become keys of the config, params of the rule that trains, and options of its stage; the first
 line of the function's docstring describes the objective in docs/reference.md. The first entry is the default. The
 workflow reads these entries, too, and must not wait for torch, so only the functions import it.
@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from cort.runtime.keys import setting
+from pydantic import Field
+
+from cort.runtime.sections import Section
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -84,8 +86,7 @@ class Batch:
         return self.passages[..., self.queries.shape[-2] :, :]
 
 
-@dataclass(frozen=True)
-class NoSettings:
+class NoSettings(Section):
     """Settings of a loss that has none."""
 
 
@@ -104,11 +105,10 @@ class EncoderObjective:
     guided: bool = False
 
 
-@dataclass(frozen=True)
-class Triplet:
+class Triplet(Section):
     """Settings of the triplet loss."""
 
-    margin: float = setting(0.1, "of the triplet loss", ge=0, le=1000)
+    margin: float = Field(0.1, ge=0, le=1000)
     """Margin of the triplet loss."""
 
 
@@ -148,20 +148,12 @@ def multilabel_margin_loss(batch: Batch, _: NoSettings, similarity_of: Similarit
     return terms.reshape(similarity.shape[:-1]).mean(-1)
 
 
-@dataclass(frozen=True)
-class InfoNCE:
+class InfoNCE(Section):
     """Settings of InfoNCE."""
 
-    temperature: float = setting(0.05, "of InfoNCE", gt=0, le=1000)
+    temperature: float = Field(0.05, gt=0, le=1000)
     """Divides the similarities of InfoNCE."""
-    relative_margin: float | None = setting(
-        None,
-        "of InfoNCE: leave out passages that the initial model scores above 1 - this of the positive's score",
-        "SHARE",
-        nullable=True,
-        ge=0,
-        lt=1,
-    )
+    relative_margin: float | None = Field(None, ge=0, lt=1)
     """With `info_nce`, leave out probably relevant passages: those that the initial model scores above (1 - this) times
     the query's positive; null: none."""
 
@@ -212,11 +204,10 @@ class RerankerObjective:
     grouped: bool = False
 
 
-@dataclass(frozen=True)
-class Pointwise:
+class Pointwise(Section):
     """Settings of the pointwise loss."""
 
-    pos_weight: float = setting(1.0, "of positives in the pointwise loss", gt=0, le=10_000)
+    pos_weight: float = Field(1.0, gt=0, le=10_000)
     """Weight of the positives in the pointwise loss; the number of negatives per positive balances both."""
 
 
@@ -258,8 +249,3 @@ Objectives: TypeAlias = "Mapping[str, EncoderObjective] | Mapping[str, RerankerO
 def classes_of(objectives: Objectives) -> tuple[type[Any], ...]:
     """List the classes of settings of all objectives, each once."""
     return tuple(dict.fromkeys(objective.settings for objective in objectives.values()))
-
-
-def settings_of(objectives: Objectives) -> list[str]:
-    """List the names of the settings of all objectives."""
-    return [field.name for settings in classes_of(objectives) for field in fields(settings)]

@@ -17,8 +17,8 @@ from cort.models.cross_encoder import Pairs
 from cort.models.rerankers import new_reranker
 from cort.models.settings import PairSettings
 from cort.models.transformer import counted
+from cort.runtime.command_line import take
 from cort.runtime.errors import input_error
-from cort.runtime.options import read_options
 from cort.runtime.progress import Counter
 from cort.training.loop import Task, save_trained
 from cort.training.losses import RERANKER_OBJECTIVES
@@ -94,7 +94,7 @@ def read_pairs(path: str, pairs: Pairs, options: RerankerTraining) -> PairTexts:
     if not len(starts) or starts[0]:
         expected = "a positive, which begins a group"
         raise input_error(path, "a negative in the first row", expected, "sample the pairs again")
-    settings = read_options(objective.settings, options)
+    settings = take(objective.settings, options)
     return PairTexts(
         *rows,
         relevance,
@@ -109,7 +109,7 @@ def make_task(options: RerankerTraining) -> Task:
 
     :raises InputError: files that do not fit together.
     """
-    model = new_reranker(options.base_model, read_options(PairSettings, options), options.seed, options.cleaning)
+    model = new_reranker(options.base_model, take(PairSettings, options), options.seed, options.cleaning)
     passages, *caches = open_caches(options)
     training, validation = (
         read_pairs(path, model.pairs(queries, passages), options)

@@ -19,13 +19,12 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from typing import TYPE_CHECKING, NoReturn
 
+from cort.runtime.command_line import to_words
 from cort.runtime.devices import lease
 from cort.runtime.errors import InputError
 from cort.runtime.interruption import REQUESTS, Interrupted, Requests
-from cort.runtime.options import to_words
 from cort.training.settings import TrainingOptions
 
 if TYPE_CHECKING:
@@ -87,7 +86,7 @@ def _launch(options: TrainingOptions, processes: int) -> None:
     """
     threads = max(options.threads // processes, 1)
     log.info("%d processes of %d threads", processes, threads)
-    command = [sys.executable, "-m", stage_name(options), *to_words(replace(options, threads=threads))]
+    command = [sys.executable, "-m", stage_name(options), *to_words(options.model_copy(update={"threads": threads}))]
     store = open_store()
     handlers = logging.getLogger().handlers
     environment = {

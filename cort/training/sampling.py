@@ -15,38 +15,38 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cort.config.collection import AnySplit
+from cort.config.fields import Seed
+from cort.config.models import Triples
+from cort.config.training import Epochs
 from cort.formats import tables
 from cort.formats.artifacts import write_artifact
 from cort.formats.ids import positions
 from cort.formats.records import offsets_of
 from cort.formats.runs import Run, read_run
 from cort.runtime.errors import input_error
-from cort.runtime.options import options_class, required
-from cort.settings.collection import Split
-from cort.settings.fields import General, as_key
-from cort.settings.models import Triples
-from cort.settings.training import Epochs
+from cort.runtime.sections import JsonFile, ParquetFile, Section, Several, TrecFile, same_as
 
 log = logging.getLogger(__name__)
 
 Positions = npt.NDArray[np.int64]
 
 
-@options_class
-class SamplingOptions:
+class SamplingOptions(Section):
     """Options that `triples` and `pairs` share; `pairs` has another default of `first_rank`."""
 
-    epochs: int = as_key(Epochs, "epochs")
-    qrels: str = required("PARQUET")
-    run: tuple[str, ...] = required("TREC", "where negatives come from: one run, or several together")
-    relevance_level: int = as_key(Split, "relevance_level")
-    first_rank: int = as_key(Triples, "first_rank")
-    last_rank: int = as_key(Triples, "last_rank")
-    minimum_results: int = as_key(Triples, "minimum_results")
-    maximum_queries: int = as_key(Triples, "maximum_queries")
-    seed: int = as_key(General, "seed")
-    output: str = required("PARQUET")
-    output_counts: str = required("JSON")
+    epochs: int = same_as(Epochs, "epochs")
+    qrels: ParquetFile
+    run: Several[TrecFile]
+    """Where negatives come from: one run, or several together."""
+    relevance_level: int = same_as(AnySplit, "relevance_level")
+    first_rank: int = same_as(Triples, "first_rank")
+    last_rank: int = same_as(Triples, "last_rank")
+    minimum_results: int = same_as(Triples, "minimum_results")
+    maximum_queries: int = same_as(Triples, "maximum_queries")
+    seed: int = same_as(Seed, "seed")
+    output: ParquetFile
+    output_counts: JsonFile
 
 
 def write_epochs(

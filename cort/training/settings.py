@@ -3,21 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
+from pydantic import Field
+
+from cort.config.collection import AnySplit
+from cort.config.fields import Seed
+from cort.config.models import Cleaned, QueryEncoding, Sparsity
+from cort.config.training import Optimization
 from cort.formats.cleaning import Form
 from cort.models.settings import EncoderSettings, PairSettings
+from cort.runtime.command_line import option_of, places_of
 from cort.runtime.errors import input_error
-from cort.runtime.options import option_of, optional, options_class, required, thread_count
-from cort.settings.collection import Split
-from cort.settings.fields import General, as_key
-from cort.settings.models import BaseModel, Encoder, Sparsity
-from cort.settings.training import Optimization
+from cort.runtime.sections import (
+    ArrowFile,
+    CsvFile,
+    FolderPath,
+    JsonFile,
+    Maybe,
+    ParquetFile,
+    Threads,
+    TrecFile,
+    same_as,
+)
 from cort.training.losses import ENCODER_OBJECTIVES, RERANKER_OBJECTIVES
 from cort.training.outcome import LOSS
 
-#: metavars of the options that name input files
+#: what is in the files that options name as inputs
 FILES = ("PARQUET", "ARROW", "TREC")
 #: options that affect paths, speed, checkpoints and failure, but not the weights, and those that name folders
 NOT_DECISIVE = (
@@ -26,7 +38,6 @@ NOT_DECISIVE = (
 )
 
 
-@dataclass(frozen=True)
 class TrainingSettings(Optimization):
     """Hyper-parameters of one training.
 
@@ -34,7 +45,7 @@ class TrainingSettings(Optimization):
     `gradient_checkpointing`, which takes a third more time, mini-batches may be of any size.
     """
 
-    seed: int = as_key(General, "seed")
+    seed: int = same_as(Seed, "seed")
 
     def of(self, updates: int, per_epoch: float) -> TrainingSettings:
         """Return the settings of a training of this many updates, with shares turned into numbers of updates.
@@ -45,7 +56,7 @@ class TrainingSettings(Optimization):
             round(value * updates) if value < 1 else int(value) for value in (self.warmup_updates, self.validate_every)
         )
         least = 2 if self.validate_every < 1 < per_epoch else 1
-        return replace(self, warmup_updates=warmup, validate_every=max(every, least))
+        return self.model_copy(update={"warmup_updates": warmup, "validate_every": max(every, least)})
 
     @property
     def by_measure(self) -> bool:
@@ -53,74 +64,74 @@ class TrainingSettings(Optimization):
         return self.best_model_metric != LOSS
 
 
-@options_class
 class TrainingOptions(TrainingSettings):
     """Options that encoders and re-rankers share."""
 
-    base_model: str = required("FOLDER")
-    cleaning: Form = as_key(BaseModel, "cleaning", "of all texts, which the saved tokenizer does, too")
-    passages: str = required("ARROW", "token cache")
-    threads: int = thread_count()
-    processes: int = optional(
-        1,
-        "GPUs to use, one process each; without any GPU N means 1, but with ACCELERATE_USE_CPU=true in the "
-        "environment N processes share the CPU",
-        "N",
-        ge=1,
-    )
-    checkpoints: str | None = optional(
-        None,
-        "write checkpoints here, resume from the newest, and remove them at the end; SIGTERM and SIGUSR1 then "
-        "end the training with a checkpoint and status 75, Ctrl-C with status 130",
-        "FOLDER",
-    )
-    checkpoint_every: float = optional(600.0, "time between two checkpoints", "SECONDS")
-    output: str = required("FOLDER", "gets best/ and last/")
-    output_curve: str = required("CSV")
-    output_selection: str = required("JSON", "how the best model was chosen, and what it gained")
-    events: str | None = optional(None, "gets the curve for TensorBoard during the training", "FOLDER")
-    queries: str = required("ARROW", "token cache of the training queries")
-    validation_queries: str = required("ARROW")
-    validation_run: str | None = optional(None, "with a measure: candidates for the pool", "TREC")
-    validation_qrels: str | None = optional(None, "with a measure, or a loss that needs judgements", "PARQUET")
-    relevance_level: int = as_key(Split, "relevance_level")
+    base_model: FolderPath
+    cleaning: Form = same_as(Cleaned, "cleaning")
+    """Of all texts, which the saved tokenizer does, too."""
+    passages: ArrowFile
+    """Token cache."""
+    threads: Threads = 1
+    processes: int = Field(1, ge=1)
+    """GPUs to use, one process each; without any GPU N means 1, but with ACCELERATE_USE_CPU=true in the environment N
+    processes share the CPU."""
+    checkpoints: Maybe[FolderPath] = None
+    """Write checkpoints here, resume from the newest, and remove them at the end; SIGTERM and SIGUSR1 then end the
+    training with a checkpoint and status 75, Ctrl-C with status 130."""
+    checkpoint_every: float = 600.0
+    """Time between two checkpoints."""
+    output: FolderPath
+    """Gets best/ and last/."""
+    output_curve: CsvFile
+    output_selection: JsonFile
+    """How the best model was chosen, and what it gained."""
+    events: Maybe[FolderPath] = None
+    """Gets the curve for TensorBoard during the training."""
+    queries: ArrowFile
+    """Token cache of the training queries."""
+    validation_queries: ArrowFile
+    validation_run: Maybe[TrecFile] = None
+    """With a measure: candidates for the pool."""
+    validation_qrels: Maybe[ParquetFile] = None
+    """With a measure, or a loss that needs judgements."""
+    relevance_level: int = same_as(AnySplit, "relevance_level")
 
     def decisive(self) -> dict[str, Any]:
         """Return the options that affect the weights, but for files and folders."""
         others = {*self.files(), *NOT_DECISIVE}
-        return {option.name: getattr(self, option.name) for option in fields(self) if option.name not in others}
+        return {name: value for name, value in self if name not in others}
 
     def files(self) -> list[str]:
         """List the options whose files affect the result."""
-        return [
-            option.name
-            for option in fields(self)
-            if option.metadata.get("metavar") in FILES and getattr(self, option.name)
-        ]
+        return [place.option for place in places_of(self) if place.form in FILES]
 
 
-@options_class
 class EncoderTraining(EncoderSettings, Sparsity, TrainingOptions):
     """Options of training an encoder on triples."""
 
-    kind: Literal["dense", "sparse"] = as_key(Encoder, "kind")
-    query_encoder: Literal["model", "none"] = as_key(Encoder, "queries", "of a sparse encoder")
-    loss: str = optional(next(iter(ENCODER_OBJECTIVES)), choices=tuple(ENCODER_OBJECTIVES))
-    triples: str = required("PARQUET")
-    validation_triples: str = required("PARQUET")
-    qrels: str | None = optional(None, "for a loss that needs judgements", "PARQUET")
-    teacher_scores: str | None = optional(None, "of the triples' pairs, for margin_mse", "PARQUET")
-    validation_teacher_scores: str | None = optional(None, metavar="PARQUET")
-    start: str | None = optional(None, "an encoder whose weights to start from", "FOLDER")
+    kind: Literal["dense", "sparse"] = "dense"
+    """One vector per text, or weights of the vocabulary's tokens."""
+    query_encoder: Literal["model", "none"] = same_as(QueryEncoding, "queries")
+    """Of a sparse encoder."""
+    loss: Literal[*ENCODER_OBJECTIVES] = next(iter(ENCODER_OBJECTIVES))  # type: ignore[valid-type]
+    triples: ParquetFile
+    validation_triples: ParquetFile
+    qrels: Maybe[ParquetFile] = None
+    """For a loss that needs judgements."""
+    teacher_scores: Maybe[ParquetFile] = None
+    """Of the triples' pairs, for margin_mse."""
+    validation_teacher_scores: Maybe[ParquetFile] = None
+    start: Maybe[FolderPath] = None
+    """An encoder whose weights to start from."""
 
 
-@options_class
 class RerankerTraining(PairSettings, TrainingOptions):
     """Options of training a re-ranker on pairs."""
 
-    loss: str = optional(next(iter(RERANKER_OBJECTIVES)), choices=tuple(RERANKER_OBJECTIVES))
-    pairs: str = required("PARQUET")
-    validation_pairs: str = required("PARQUET")
+    loss: Literal[*RERANKER_OBJECTIVES] = next(iter(RERANKER_OBJECTIVES))  # type: ignore[valid-type]
+    pairs: ParquetFile
+    validation_pairs: ParquetFile
 
 
 def check_options(options: TrainingOptions, needed: Mapping[str, bool]) -> None:

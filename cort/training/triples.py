@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 import torch
 from torch import Tensor
 
+from cort.config.models import Sparsity
 from cort.formats import tables
 from cort.formats.records import offsets_of
 from cort.formats.shards import Tokens
@@ -23,10 +24,10 @@ from cort.models.settings import EncoderSettings
 from cort.models.sparse_encoder import SparseEncoder, idf, new_sparse_encoder
 from cort.models.tokenizer import load_template
 from cort.models.transformer import counted
+from cort.runtime.command_line import take
 from cort.runtime.errors import input_error, shorten
-from cort.runtime.options import options_class, read_options
 from cort.runtime.progress import Counter
-from cort.settings.models import Sparsity
+from cort.runtime.sections import Section
 from cort.training.guide import ByRow, Guide, encode_start, report_left_out
 from cort.training.loop import Task, save_trained
 from cort.training.losses import ENCODER_OBJECTIVES, SIMILARITIES, Batch
@@ -107,7 +108,6 @@ def flops(vectors: Tensor) -> Tensor:
     return vectors.mean(-2).square().sum(-1)
 
 
-@options_class
 class Regularizer(Sparsity):
     """The FLOPS of queries and passages, times weights that first grow quadratically (Formal et al., 2021)."""
 
@@ -185,14 +185,14 @@ class TripleTexts:
         return relevant, others & ~np.eye(*others.shape[-2:], dtype=np.bool_)
 
 
-def make_objective(loss: str, options: object, similarity: str) -> Callable[[Batch], Tensor]:
+def make_objective(loss: str, options: Section, similarity: str) -> Callable[[Batch], Tensor]:
     """Make the function that computes the loss of each mini-batch, (mini-batches,).
 
     :param options: have the settings of the loss, and perhaps others.
     :param similarity: name of the similarity of vectors.
     """
     objective = ENCODER_OBJECTIVES[loss]
-    settings, similarity_of = read_options(objective.settings, options), SIMILARITIES[similarity]
+    settings, similarity_of = take(objective.settings, options), SIMILARITIES[similarity]
     return lambda batch: objective.loss(batch, settings, similarity_of)
 
 
@@ -208,7 +208,7 @@ def _guided(encoder: Encoder, margin: float, *parts: TripleTexts) -> list[Triple
 
 def _start(options: EncoderTraining, passages: Tokens) -> Encoder | SparseEncoder:
     """Make the encoder to train."""
-    settings = read_options(EncoderSettings, options)
+    settings = take(EncoderSettings, options)
     made_from = options.base_model, settings, options.seed, options.start, options.cleaning
     dense = options.kind == "dense"
     weighted = options.pooling == "weighted_mean" if dense else options.query_encoder == "none"
@@ -244,10 +244,10 @@ def make_task(options: EncoderTraining) -> Task:
     held_out = options.validation_triples, options.validation_qrels, options.validation_teacher_scores
     validation = read(caches[1], *held_out)
     if isinstance(encoder, SparseEncoder):
-        regularizer = read_options(Regularizer, options)
+        regularizer = take(Regularizer, options)
         training = replace(training, regularizer=regularizer)
         # The weights do not grow in validation, so that its losses can be compared.
-        validation = replace(validation, regularizer=replace(regularizer, flops_warmup=0))
+        validation = replace(validation, regularizer=regularizer.model_copy(update={"flops_warmup": 0.0}))
     per_epoch = len(training) // tables.count_epochs(options.triples)
     margin: float | None = vars(options)["relative_margin"]
     if margin is not None and isinstance(encoder, Encoder):

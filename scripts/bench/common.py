@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from cort.runtime.options import option_of
+from cort.runtime.command_line import option_of
 
 ROOT = Path(__file__).parents[2]
 Result = TypeVar("Result")

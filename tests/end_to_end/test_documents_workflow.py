@@ -11,8 +11,8 @@ import pytest
 import yaml
 
 import cort
+from cort.config.stored import read_experiment
 from cort.evaluation.values import read_values
-from cort.experiment.stored import read_experiment
 from cort.formats.records import Ranking
 from cort.formats.runs import read_run, write_run
 from cort.online.searcher import open_searcher

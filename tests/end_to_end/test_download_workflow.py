@@ -4,11 +4,11 @@ import subprocess
 import pytest
 import yaml
 
+from cort.config import paths
+from cort.config.downloads import file_pattern, named_files, resolve
+from cort.config.experiment import Experiment
+from cort.config.load import complete
 from cort.downloads.catalog import load_catalog
-from cort.experiment.checks import complete
-from cort.experiment.downloads import file_pattern, named_files, resolve
-from cort.experiment.experiment import Experiment
-from cort.settings import paths
 from tests.support.archives import tar_of
 from tests.support.common import md5_of, wait_until
 from tests.support.configs import mistakes_in

@@ -32,20 +32,18 @@ Writes: a file with the number
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 
 from cort.formats.runs import read_run
 from cort.runtime import cli
-from cort.runtime.options import required
+from cort.runtime.sections import AnyFile, Section, TrecFile
 
 
-@dataclass(frozen=True, kw_only=True)
-class Options:
+class Options(Section):
     """Options of this stage."""
 
-    run: str = required("TREC")
-    output: str = required("FILE")
+    run: TrecFile
+    output: AnyFile
 
 
 def stage(options: Options) -> None:
@@ -65,6 +63,12 @@ rule dummy:
         run=paths.RUN,
     output:
         paths.DUMMY,
+    log:
+        "logs/{dataset}/dummy/{split}.{system}.log",
+    benchmark:
+        "benchmarks/{dataset}/dummy/{split}.{system}.tsv"
+    params:
+        code=code_of("dummy"),
     message:
         "Count the queries of {wildcards.system} on {wildcards.split}"
     shell:
@@ -77,22 +81,20 @@ KIND = '''"""Systems that turn the ranking of another one around."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from cort.systems.base import Rule, System
+from cort.runtime.sections import Section, Text
+from cort.systems.base import System
 
 
 class Reverse(System):
     """The ranking of another system, the last result first."""
 
-    rule = Rule("reverse", "reverse")
+    rule = "reverse"
     needs_all = True
 
-    @dataclass(frozen=True, kw_only=True)
-    class Settings:
+    class Settings(Section):
         """Keys of this kind."""
 
-        reverse: str
+        reverse: Text
         """System whose ranking is turned around."""
 
     def parts(self) -> list[str]:
@@ -116,8 +118,7 @@ class Reverse(System):
         return [ranking._replace(doc_ids=ranking.doc_ids[::-1]) for ranking in parts[0]]
 '''
 REVERSE = STAGE.replace("Count the queries of a run", "Turn a run around").replace(
-    'output: str = required("FILE")',
-    'depth: int = required("N")\n    tag: str = required("NAME")\n    output: str = required("TREC")',
+    "output: AnyFile", "depth: int\n    tag: str\n    output: TrecFile"
 )
 REVERSE = REVERSE.replace("from cort.formats.runs import read_run", "from cort.formats.runs import read_run, write_run")
 REVERSE = REVERSE.replace(
@@ -125,6 +126,27 @@ REVERSE = REVERSE.replace(
     "rankings = (one._replace(doc_ids=one.doc_ids[::-1]) for one in read_run(options.run))\n"
     "    write_run(options.output, rankings, options.tag)",
 )
+
+REVERSE_RULE = """
+
+rule reverse:
+    input:
+        unpack(of(inputs.of_system)),
+    output:
+        paths.RUN,
+    log:
+        "logs/{dataset}/reverse/{split}.{system}.log",
+    benchmark:
+        "benchmarks/{dataset}/reverse/{split}.{system}.tsv"
+    wildcard_constraints:
+        system=made_by("reverse"),
+    params:
+        code=code_of("reverse"),
+        options=options(params.run),
+    shell:
+        "exec python -m cort.reverse --run {input.run:q} {params.options:q} --tag {wildcards.system:q}"
+        " --output {output:q} --log {log:q}"
+"""
 
 
 @pytest.fixture
@@ -188,7 +210,7 @@ def check_answers(tree, run):
     ask = """
 import json
 from contextlib import closing
-from cort.experiment.stored import read_experiment
+from cort.config.stored import read_experiment
 from cort.formats import tables
 from cort.online.searcher import open_searcher
 from cort.online.why import explain
@@ -213,7 +235,7 @@ with closing(open_searcher(read_experiment("results/tiny/experiment.yaml"), ["wo
 def test_a_stage_is_a_module_a_rule_and_a_path(tree):
     (tree / "cort" / "dummy.py").write_text(STAGE, "utf-8")
     append(tree / "workflow" / "rules" / "evaluation.smk", RULE)
-    append(tree / "cort" / "settings" / "paths.py", PATH)
+    append(tree / "cort" / "config" / "paths.py", PATH)
     target = "results/tiny/dummy/test.bm25.txt"
     assert build(tree, target) == {"dummy": 1, "total": 1}
     assert int((tree / target).read_text("utf-8")) > 0
@@ -268,7 +290,7 @@ def test_an_objective_is_one_function_and_its_settings_in_one_file(tree):
     write_config(tree, "loss.yaml", config)
     target = "results/tiny/encoders/logistic/curve.csv"
     status, output = snakemake(tree, "--dry-run", "--printshellcmds", "--configfile", "loss.yaml", "--", target)
-    assert (status, "--loss=ranknet " in output, "--sharpness=10 " in output) == (0, True, True), output[-3_000:]
+    assert (status, "--loss=ranknet " in output, "--sharpness=10.0 " in output) == (0, True, True), output[-3_000:]
     assert build(tree, target, "loss.yaml")["train"] == 1
     check_loss(tree)
     config["encoders"]["logistic"]["sharpness"] = 1001
@@ -294,7 +316,7 @@ print(ranknet_loss(batch, RankNet(10), inner_product).tolist())
 def test_a_retriever_is_a_class_a_stage_and_an_entry_in_the_registry(tree):
     files, config = add(tree, "A first-stage retriever")
     new = {"cort/likelihood.py", "cort/systems/likelihood.py"}
-    assert files == new | {"cort/systems/registry.py"}
+    assert files == new | {"cort/systems/registry.py", "workflow/rules/runs.smk"}
     write_config(tree, "likelihood.yaml", config)
     target = "results/tiny/runs/test/likelihood.trec"
     both = target.replace("likelihood", "both")
@@ -320,6 +342,7 @@ def test_a_kind_of_system_that_changes_another_answers_live_queries(tree):
     (tree / "cort" / "reverse.py").write_text(REVERSE, "utf-8")
     registry = tree / "cort" / "systems" / "registry.py"
     edit(registry, "    Published,\n)", "    Published,\n    Reverse,\n)")
+    append(tree / "workflow" / "rules" / "runs.smk", REVERSE_RULE)
     edit(registry, "from cort.systems.rerank", "from cort.systems.reverse import Reverse\nfrom cort.systems.rerank")
     config = yaml.safe_load((tree / TINY).read_text("utf-8"))
     config["systems"] |= {"worst": {"reverse": "bm25"}, "mixed": {"interleave": ["worst", "cort"]}}

@@ -8,7 +8,7 @@ import pytest
 import yaml
 from sentence_transformers import SparseEncoder
 
-from cort.experiment.stored import read_experiment
+from cort.config.stored import read_experiment
 from cort.formats.artifacts import read_artifact
 from cort.formats.runs import read_run
 from cort.formats.tables import EXPANSIONS, IMPACTS, PASSAGES, QUERIES, TRIPLES, read_table

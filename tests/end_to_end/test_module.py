@@ -1,10 +1,13 @@
 """The workflow as others use it: in another folder, from the usual place, as a module of another workflow."""
 
+import os
+import subprocess
+
 import pytest
 import yaml
 
 from tests.support.forking import snakemake
-from tests.support.sandbox import ROOT, copy_tree
+from tests.support.sandbox import ROOT, copy_tree, executable
 
 pytestmark = pytest.mark.slow
 
@@ -72,6 +75,21 @@ def test_the_workflow_runs_in_another_folder(folder):
         assert status == 0, output
         assert "Using workflow specific profile" in output
     assert (folder / PASSAGES).is_file()
+
+
+def test_a_dry_run_writes_nothing_into_a_project_that_many_share(folder):
+    project = copy_tree(folder / "project")
+    before = sorted(project.rglob("*"))
+    for path in (project, *before):
+        path.chmod(path.stat().st_mode & ~0o222)
+    # As if nobody could write there, whom no permission stops, either.
+    environment = os.environ | {"PYTHONDONTWRITEBYTECODE": "1", "XDG_CACHE_HOME": str(folder / "caches")}
+    command = [executable("snakemake"), "--snakefile", project / "Snakefile", "--configfile", "config.yaml", "-n"]
+    found = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+    assert found.returncode == 0, found.stderr
+    assert "bm25_index" in found.stdout
+    assert sorted(project.rglob("*")) == before
+    assert (folder / "caches/cort/program.json").is_file()
 
 
 def test_the_standard_place_of_a_snakefile_builds_the_whole_experiment(tmp_path):

@@ -6,10 +6,10 @@ from subprocess import CalledProcessError
 
 import pytest
 
-from cort.experiment.checks import load
+from cort.config import paths
+from cort.config.load import load
 from cort.formats.judgements import iter_qrels
 from cort.formats.runs import read_run
-from cort.settings import paths
 from tests.support.forking import run_module
 from tests.support.sandbox import copy_tree
 from workflow import verdict

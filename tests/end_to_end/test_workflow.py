@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import yaml
 
-from cort.runtime.options import places_of
+from cort.runtime.command_line import places_of
 from tests.support import workflow as support
 from tests.support.changes import altered
 from tests.support.common import COMMIT
@@ -168,7 +168,7 @@ def test_every_command_is_one_the_stage_takes(plans):
         modules.add(module)
         options = support.parse(module, arguments)
         # What a stage compares with its recorded checksum, or records.
-        known = {place for outputs in (False, True) for place in places_of(options, outputs)}
+        known = {place.path for place in places_of(options)}
         named = {word.rpartition("=")[2] for word in arguments}
         assert {word for word in named if word.startswith(("results/", "tiny/"))} <= known, command
     assert modules == {f"cort.{name}" for name in support.stage_modules()}

@@ -9,7 +9,7 @@ import pytest
 import yaml
 from snakemake.persistence.file import FilePersistence
 
-from cort.runtime.files import atomic_folder, record_checksums
+from cort.runtime.files import atomic_folder
 from scripts.clean import clean, datasets_of, main
 from tests.support.changes import replace
 from tests.support.common import ROOT, die_while_writing
@@ -63,11 +63,8 @@ def test_caches_and_logs_go_with_their_size(root):
 def test_shards_of_sets_before_the_newest_complete_one_go(root, folder, kind):
     place = root / "results" / "d" / folder
     old = [shard(place, 2, 3, 60, kind), *(shard(place, number, 4, 90, kind) for number in range(1, 5))]
-    record = place / f".{old[0].name}.sum"
-    record.touch()
     kept = [*(shard(place, number, 2, 30, kind) for number in (1, 2)), shard(place, 1, 8, 0, kind)]
     assert sorted(clean(root)) == sorted((path, 4) for path in old)
-    assert not record.exists()
     assert sorted(place.iterdir()) == sorted(kept)
 
 
@@ -77,12 +74,13 @@ def test_shards_stay_if_no_set_is_complete(root):
     assert list(clean(root)) == []
 
 
-def test_only_what_dead_processes_left_goes(root):
-    target = root / "results" / "d" / "runs" / "file"
+def test_what_killed_processes_left_goes(root):
+    target = root / "results" / "d" / "tokens" / "passages.1-of-2.arrow"
     target.parent.mkdir(parents=True)
     die_while_writing(target)
     (left,) = target.parent.iterdir()
-    assert [path for path, _ in clean(root)] == [left]
+    (left / target.name).write_bytes(b"half")
+    assert list(clean(root)) == [(left, 4)]
     assert list(target.parent.iterdir()) == []
 
 
@@ -124,7 +122,6 @@ def shared(root, monkeypatch):
     put(root / "results" / "d" / "experiment.yaml")
     for name in ("a", "b", "gone", LONG):
         record(root, f"results/d/runs/test/{name}.trec", f"logs/d/retrieve/test.{name}.log")
-        put(root / "results" / "d" / "runs" / "test" / f".{name}.trec.sum")
         put(root / "logs" / "d" / "retrieve" / f"test.{name}.log")
         put(root / "benchmarks" / "d" / "retrieve" / f"test.{name}.tsv")
     put(root / "logs" / "d" / "resolve.log")
@@ -147,22 +144,21 @@ def test_what_no_config_of_a_dataset_makes_goes(root, shared, capsys):
         with atomic_folder(root / "results" / "d" / "encoders" / name) as folder:
             for file in ("README.md", "model.safetensors"):
                 put(folder / file)
-        record_checksums([str(root / "results" / "d" / "encoders" / name)])
         record(root, f"results/d/encoders/{name}/README.md", f"logs/d/train/{name}.log")
         put(root / "logs" / "d" / "train" / f"{name}.log")
     (root / "results" / "d" / "encoders" / "locked" / "model.safetensors").chmod(0o444)
     # What a person has put there.
     put(root / "results" / "d" / "judgements.jsonl")
-    put(root / "results" / "d" / "encoders" / "gone" / "notes.txt")
+    put(root / "results" / "d" / "encoders" / "notes.txt")
     put(root / "results" / "d" / "runs" / "test" / "mine.trec")
     before = files_below(root)
     main([])
     removed = before - files_below(root)
     expected = {"logs/d/train/gone.log"}
-    expected |= {f"results/d/encoders/gone/{name}" for name in (".sum", "README.md", "model.safetensors")}
+    expected |= {f"results/d/encoders/gone/{name}" for name in ("README.md", "model.safetensors")}
     for name in ("gone", LONG):
-        expected |= {f"results/d/runs/test/{name}.trec", f"results/d/runs/test/.{name}.trec.sum"}
-        expected |= {f"logs/d/retrieve/test.{name}.log", f"benchmarks/d/retrieve/test.{name}.tsv"}
+        expected |= {f"results/d/runs/test/{name}.trec", f"logs/d/retrieve/test.{name}.log"}
+        expected |= {f"benchmarks/d/retrieve/test.{name}.tsv"}
     assert removed == expected
     written, errors = capsys.readouterr()
     assert all(name in written for name in removed)

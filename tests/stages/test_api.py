@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 import cort
-from cort.experiment.stored import write_experiment
+from cort.config.stored import write_experiment
 from cort.formats.runs import read_run
 from cort.online import neural, searcher
 from tests.support.common import ROOT

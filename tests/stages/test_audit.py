@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from cort import audit, index
+from cort import index
 from cort.evaluation.measures import evaluate_run, means
 from cort.formats import tables
 from cort.formats.artifacts import read_artifact, write_artifact
@@ -14,6 +14,7 @@ from cort.formats.runs import read_run, run_of
 from cort.reporting.format import MISSING
 from cort.reporting.sections import audit_panels, audits_table, round_numbers
 from cort.reporting.tables import to_csv
+from cort.retrieval import auditing
 from cort.retrieval.audits import Audit, Exact, Milliseconds, Search
 from tests.support.common import command_line, write_rows
 from tests.support.vectors import names, shard, unit
@@ -149,7 +150,7 @@ def test_the_sample_is_of_judged_queries_and_of_the_seed(folder):
 
     def drawn(sample, seed):
         options = SimpleNamespace(qrels=qrels, relevance_level=1, sample=sample, seed=seed)
-        rows, found = audit.sample_queries(options, ids, "q.arrow")
+        rows, found = auditing.sample_queries(options, ids, "q.arrow")
         assert found == {ids[row]: QRELS[ids[row]] for row in rows}
         return rows.tolist()
 
@@ -296,4 +297,4 @@ def test_marks_are_round_and_hold_all_values(values, marks):
 def test_measures_are_of_documents_if_passages_are_aggregated():
     options = SimpleNamespace(measures=["RR@10"], aggregate="max", relevance_level=1)
     ranking = Ranking("q", ["a#1", "a#2", "b#0"], np.array([3.0, 3.0, 1.0]))
-    assert audit.evaluate(options, run_of([ranking]), {"q": {"b": 1}}) == {"RR@10": 1 / 2}
+    assert auditing.evaluate(options, run_of([ranking]), {"q": {"b": 1}}) == {"RR@10": 1 / 2}

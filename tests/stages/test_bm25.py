@@ -10,11 +10,10 @@ import pytest
 
 from cort import index as indexing
 from cort import retrieve
-from cort import tune as tuning
 from cort.evaluation.measures import evaluate_run
 from cort.formats import tables
 from cort.formats.runs import read_run
-from cort.retrieval import anserini, lucene
+from cort.retrieval import anserini, index_bm25, lucene, tune_bm25
 from cort.runtime.errors import InputError
 from tests.support.common import command_line, write_rows
 
@@ -134,8 +133,6 @@ def test_a_damaged_index_is_refused(data, tmp_path, refused, damage):
     built = shutil.copytree(data / "lucene", tmp_path / "lucene")
     part = next(built.glob("*.cfs"), None) or next(built.glob("*.si"))
     content = part.read_bytes()
-    # Lucene notices without the record of checksums, too.
-    (built / ".sum").unlink()
     part.unlink()
     if damage == "shorten":
         part.write_bytes(content[:-1])
@@ -163,7 +160,7 @@ def test_lost_passages_are_noticed():
 
 def test_parts_hold_any_text_in_ascii(tmp_path):
     batch = pa.record_batch([["é 1", "2"], ["naïve\t\u2028\n😀", '"']], names=["doc_id", "text"])
-    anserini.write_shards(indexing.texts_of([batch, batch], "raw"), tmp_path)
+    anserini.write_shards(index_bm25.texts_of([batch, batch], "raw"), tmp_path)
     parts = sorted(tmp_path.iterdir())
     assert [part.name for part in parts] == ["000000.jsonl", "000001.jsonl"]
     rows = [json.loads(line) for line in parts[1].read_text(encoding="ascii").splitlines()]
@@ -229,17 +226,17 @@ def test_weighted_terms_rank_as_repeated_words_do(tmp_path):
 
 def test_samples_are_those_of_the_seed():
     ids = [str(n) for n in range(100)]
-    samples = tuning.draw_samples(ids, 3, 10, 42)
-    assert samples == tuning.draw_samples(ids, 3, 10, 42) != tuning.draw_samples(ids, 3, 10, 43)
+    samples = tune_bm25.draw_samples(ids, 3, 10, 42)
+    assert samples == tune_bm25.draw_samples(ids, 3, 10, 42) != tune_bm25.draw_samples(ids, 3, 10, 43)
     assert [len(set(sample)) for sample in samples] == [10, 10, 10]
-    assert sorted(tuning.draw_samples(ids, 1, 1000, 42)[0]) == sorted(ids)
+    assert sorted(tune_bm25.draw_samples(ids, 1, 1000, 42)[0]) == sorted(ids)
 
 
 def test_best_pairs_are_averaged_and_ties_go_to_the_lowest():
     pairs = [lucene.Parameters(k1, b) for k1 in (0.8, 0.9) for b in (0.6, 0.7)]
     values = np.tile([0.0, 0.5, 0.0], (len(pairs), 1))  # (pairs, queries)
     values[3, 0] = 1
-    summary = tuning.summarise(pairs, values, [[0, 2], [1, 2], [1]], "R@10")
+    summary = tune_bm25.summarise(pairs, values, [[0, 2], [1, 2], [1]], "R@10")
     assert summary["best"] == [{"k1": 0.9, "b": 0.7}, {"k1": 0.8, "b": 0.6}, {"k1": 0.8, "b": 0.6}]
     assert (summary["k1"], summary["b"]) == (round((0.9 + 0.8 + 0.8) / 3, 4), round((0.7 + 0.6 + 0.6) / 3, 4))
     assert len(summary["grid"]) == 3 * 4
@@ -257,7 +254,7 @@ def tuned(data, output, judged, **changes):
 @pytest.mark.slow
 def test_tuning_measures_what_bm25_writes(data, stage, tmp_path, monkeypatch):
     judged = {"10": {"d6": 1, "d3": 2}, "2": {"d7": 1}, "ties": {"z/9": 1}, "stop": {"d1": 1}, "syntax": {"d1": 0}}
-    monkeypatch.setattr(tuning, "ROWS_PER_BLOCK", 3)
+    monkeypatch.setattr(tune_bm25, "ROWS_PER_BLOCK", 3)
     grid = {"k1": [0.6, 1.2], "b": [0.4, 0.9], "samples": 2, "sample_size": 99, "measure": "RR@10", "depth": 20}
     path = stage(**tuned(data, tmp_path / "tuned.json", judged, **grid))
     found = json.loads(path.read_text())
@@ -269,7 +266,7 @@ def test_tuning_measures_what_bm25_writes(data, stage, tmp_path, monkeypatch):
         assert entry["value"] == pytest.approx(sum(value["RR@10"] for value in values.values()) / 4)
     search(data, tmp_path / "tuned.trec", parameters=path)
     made = ["run.trec", "tuned.json", "tuned.trec"]
-    assert {path.name for path in tmp_path.iterdir()} == {"qrels.parquet", *made, *(f".{name}.sum" for name in made)}
+    assert {path.name for path in tmp_path.iterdir()} == {"qrels.parquet", *made}
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@ import shutil
 import string
 import subprocess
 import sys
+from importlib import import_module
 
 import numpy as np
 import pyarrow as pa
@@ -150,9 +151,10 @@ def test_blocks_of_an_interrupted_shard_serve_other_shards_in_their_precision(
 ):
     name, model = command
     size, function = BLOCKS[name]
-    monkeypatch.setattr(encode, size, 16)
+    module = import_module(encode.COMMANDS[name])
+    monkeypatch.setattr(module, size, 16)
     whole = contents(name, [run(model, tmp_path / "bf16.arrow", command=name, precision="bf16")])
-    made, limit, encode_block = [], 32, getattr(encode, function)
+    made, limit, encode_block = [], 32, getattr(module, function)
 
     def block(job, rows, **named):
         if rows[0] >= limit:
@@ -161,7 +163,7 @@ def test_blocks_of_an_interrupted_shard_serve_other_shards_in_their_precision(
         return encode_block(job, rows, **named)
 
     monkeypatch.setattr(precision, "choose", lambda device: "bf16")
-    monkeypatch.setattr(encode, function, block)
+    monkeypatch.setattr(module, function, block)
     chosen = {"command": name, "precision": "auto", "checkpoints": tmp_path / "kept"}
     named = options(model, caches, tmp_path / "a.arrow", **chosen)
     assert encode.main([name, *command_line(named, {"name": None})]) == 130

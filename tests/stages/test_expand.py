@@ -8,6 +8,7 @@ from tokenizers import Tokenizer, processors
 
 from cort import expand
 from cort.formats import tables
+from cort.retrieval import expand_predict
 from tests.support.common import command_line
 from tests.support.released import change_json, change_weights, tokens_of, write_tokenizer
 
@@ -26,7 +27,7 @@ def whole(t5, caches, tmp_path_factory):
     """Blocks of 10 passages, in one shard."""
     folder = tmp_path_factory.mktemp("whole")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(expand, "EXPANDED_BLOCK", 10)
+        patch.setattr(expand_predict, "EXPANDED_BLOCK", 10)
         assert expand.main(["predict", *command_line(options(t5, caches, folder / "whole.parquet"))]) == 0
     return folder / "whole.parquet"
 
@@ -43,7 +44,7 @@ def test_every_passage_has_its_queries_which_the_seed_decides(stage, world, whol
 
 
 def test_the_number_of_shards_does_not_change_the_result(stage, t5, caches, whole, tmp_path, monkeypatch):
-    monkeypatch.setattr(expand, "EXPANDED_BLOCK", 10)
+    monkeypatch.setattr(expand_predict, "EXPANDED_BLOCK", 10)
     shards = [options(t5, caches, tmp_path / f"{shard}.parquet", shard=f"{shard}-of-4") for shard in range(1, 5)]
     paths = [stage("expand predict", **shard) for shard in shards]
     assert rows(*paths) == rows(whole)

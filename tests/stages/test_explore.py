@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from cort import explore
-from cort.experiment.stored import read_experiment
+from cort.config.stored import read_experiment
 from cort.formats import tables
 from cort.formats.runs import read_run
 from cort.online.line import listening

@@ -11,7 +11,7 @@ import pytest
 
 from cort import index
 from cort.formats.runs import read_run
-from cort.retrieval import graph_build, graph_search
+from cort.retrieval import graph_build, graph_search, index_onng
 from cort.retrieval.indexes import GRAPHS, INDEXES
 from tests.support.common import command_line, wait_until
 from tests.support.processes import Python
@@ -290,13 +290,13 @@ def test_a_killed_build_resumes_to_the_same_bytes(tmp_path):
     assert 800 <= before < 4_000
     assert start(tmp_path, passages).wait() == 0
     assert int(re.search(r"resumes after (\d+) vectors", (tmp_path / "log").read_text())[1]) == before
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["index", "log", "p.arrow"]
+    assert sorted(path.name for path in tmp_path.glob("[!.]*")) == ["index", "log", "p.arrow"]
     assert same_files(tmp_path / "index", build("onng", tmp_path / "whole", passages, edges=40))
 
 
 def keep_some(folder, passages, monkeypatch, refused):
     """Build until a checkpoint is written, and fail then."""
-    keep = graph_build.Checkpoint.keep
+    keep = index_onng.Checkpoint.keep
 
     def keep_and_fail(checkpoint, work, count):
         keep(checkpoint, work, count)
@@ -304,7 +304,7 @@ def keep_some(folder, passages, monkeypatch, refused):
 
     with monkeypatch.context() as patch:
         patch.setattr(graph_build, "ADDED_AT_ONCE", 200)
-        patch.setattr(graph_build.Checkpoint, "keep", keep_and_fail)
+        patch.setattr(index_onng.Checkpoint, "keep", keep_and_fail)
         kept = {"checkpoints": folder / "kept", "checkpoint_every": 0}
         refused("index onng", passages=passages, edges=20, threads=2, **kept, output=folder / "index")
     assert kept_vectors(folder) == 200
@@ -330,7 +330,7 @@ def test_a_build_begins_anew_without_a_damaged_checkpoint(tmp_path, monkeypatch,
     capsys.readouterr()
     output = build("onng", tmp_path, passages, edges=20, checkpoints=tmp_path / "kept")
     said = capsys.readouterr().err
-    assert f"WARNING the build begins anew, without a damaged checkpoint: {path}: found " in said
+    assert re.search(f"WARNING the build begins anew, without a damaged checkpoint: .*{re.escape(str(path))}", said)
     assert "resumes after" not in said
     assert not (tmp_path / "kept").exists()
     assert same_files(output, build("onng", tmp_path / "whole", passages, edges=20))

@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 from cort import latency
-from cort.experiment.checks import ConfigError, load
-from cort.experiment.stored import needed_for, open_systems, read_experiment
+from cort.config.load import ConfigError, load
+from cort.config.stored import needed_for, open_systems, read_experiment
 from cort.formats import tables
 from cort.formats.artifacts import read_artifact
 from cort.online.searcher import WARM_UP, Searcher

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from cort.config import paths
+from cort.config.load import complete
+from cort.config.stored import write_experiment
 from cort.evaluation.measures import Measures
 from cort.evaluation.values import write_values
-from cort.experiment.checks import complete
-from cort.experiment.stored import write_experiment
 from cort.formats import tables
 from cort.formats.artifacts import write_artifact
 from cort.reporting.format import MISSING
-from cort.settings import paths
 from tests.support import common
 from tests.support.reporting import NASTY, Outline
 

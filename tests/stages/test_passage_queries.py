@@ -12,7 +12,7 @@ def test_each_split_has_the_passages_of_its_documents_with_the_smallest_hashes(t
     doc_ids = [f"d{number // 3}#{number % 3}" for number in range(200_000)]
     write_table(tmp_path / "p.parquet", pa.table([doc_ids, ["text"] * len(doc_ids)], schema=PASSAGES))
     splits, samples = ("validation", "test"), (5, 40)
-    given = {"model": "m", "cache": "", "output": "", "passages": str(tmp_path / "p.parquet")}
+    given = {"model": "m", "cache": "-", "output": "-", "passages": str(tmp_path / "p.parquet")}
     expected = []
     for split, number in zip(splits, samples, strict=True):
         own = (doc_id for doc_id in doc_ids if split_of(doc_id.partition("#")[0], splits, 7) == split)

@@ -20,6 +20,7 @@ from cort.runtime.errors import InputError
 from tests.support import released as support
 from tests.support.layouts import CONFIG, LAYOUTS, MODERN, POOLING, SINGLE, TOKENIZER, WEIGHTS, Maker, take_in
 from tests.support.released import change_json, change_weights, copy_model, difference, write_json
+from tests.support.small import encoder_settings
 
 TOLERANCE = 1e-5
 
@@ -129,7 +130,7 @@ def test_a_model_does_not_need_the_attention_that_it_was_released_with(make, wor
         assert np.array_equal(own_vectors(model, world.texts[:5], "query", tmp_path), expected)
     base = copy_model(make.lm, tmp_path / "base")
     change_json(base / CONFIG, **wanted)
-    assert new_encoder(base, EncoderSettings("mean", 8, 12, 16), 1).transformer.config._attn_implementation == "sdpa"
+    assert new_encoder(base, encoder_settings("mean", 8, 12, 16), 1).transformer.config._attn_implementation == "sdpa"
 
 
 @pytest.mark.parametrize("pooling", ["mean", "cls"])

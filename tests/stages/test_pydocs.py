@@ -16,7 +16,7 @@ from tests.support.common import contents, logged, write_files
 
 pytestmark = pytest.mark.usefixtures("record_messages")
 
-LIMITS = Options(min_query_words=2, max_query_words=4, min_passage_words=3, lock="", output_folder="")
+LIMITS = Options(min_query_words=2, max_query_words=4, min_passage_words=3, lock="-", output_folder="-")
 
 
 CODE = '''

@@ -11,7 +11,6 @@ from cort.models.modules import TextModel
 from cort.online.neural import Model, Opening, TokenEncoder
 from cort.reporting.sections import audits_table
 from cort.retrieval.audits import Audit
-from tests.conftest import without_record
 from tests.support.common import command_line
 from tests.support.online import results_with
 from tests.support.vectors import names, random_unit, shards, without_precision
@@ -193,9 +192,8 @@ def folder(model, caches, tmp_path_factory):
     """Folder with the passages' token vectors, p.arrow, their index, and the run of exact search."""
     folder = tmp_path_factory.mktemp("ivfpq")
     (path,) = encode_passages(model, caches, folder)
-    passages = without_record(path).rename(folder / "p.arrow")
+    passages = path.rename(folder / "p.arrow")
     run_stage(index.main, "ivfpq", passages=passages, lists=LISTS, bytes=3, output=folder / "index")
-    without_record(folder / "index")
     run_stage(retrieve.main, "tokens", **by_tokens(model, caches, passages, folder / "exact.trec", depth=20))
     return folder
 

@@ -15,7 +15,6 @@ from cort.formats.runs import Run, read_run
 from cort.formats.shards import Tokens
 from cort.models import precision
 from cort.models.encoder import load_encoder, new_encoder
-from cort.models.settings import EncoderSettings
 from cort.training import triples as training_triples
 from cort.training.losses import (
     NoSettings,
@@ -27,6 +26,7 @@ from cort.training.losses import (
 )
 from tests.support.common import contents, read_curve, write_ranked
 from tests.support.released import difference, peer
+from tests.support.small import encoder_settings
 from tests.support.training import batch_of, train_options, without_dropout, write_examples
 
 pytestmark = pytest.mark.usefixtures("training_process")
@@ -98,7 +98,7 @@ def validation_loss(model, examples, caches, batch_size, loss):
 
 
 def triplet(_, *vectors, margin=0.1):
-    return triplet_loss(batch_of(*vectors), Triplet(margin), angular_similarity)
+    return triplet_loss(batch_of(*vectors), Triplet(margin=margin), angular_similarity)
 
 
 def test_the_loss_falls_and_the_best_model_is_kept(trained, tmp_path, examples, caches, lm, world):
@@ -152,7 +152,7 @@ def test_the_first_point_of_the_curve_is_the_loss_of_the_first_triples(trained, 
     # Without dropout the loss at the start can be computed again.
     folder = without_dropout(lm, tmp_path / "lm")
     curve = trained(base_model=folder, gradient_accumulation=2, warmup_updates=0, margin=0.3)
-    encoder = new_encoder(folder, EncoderSettings("mean", 16, 12, 24), 1).eval()
+    encoder = new_encoder(folder, encoder_settings("mean", 16, 12, 24), 1).eval()
     passages, queries = Tokens(caches["passages"]), Tokens(caches["queries.train"])
     table = tables.read_table(examples / "triples.train.parquet", tables.TRIPLES).slice(0, 10)
     vectors = [encoded(encoder, queries, "query", table["query_id"])]
@@ -278,7 +278,7 @@ def test_info_nce_learns_with_relevant_passages_left_out(trained, qrels, few, tm
 
 def test_a_guide_that_leaves_nothing_out_changes_nothing(trained, qrels, tmp_path, monkeypatch):
     # No margin from 0 on is sure to leave nothing out.
-    monkeypatch.setattr("cort.runtime.options.mistakes_in", lambda *_: ())
+    monkeypatch.setattr(train.Options, "model_validate", lambda values: train.Options.model_construct(**values))
     curves = []
     for number, changes in enumerate(({}, {"relative_margin": -1e6}, {"relative_margin": 0.0})):
         curve = trained(loss="info_nce", **qrels, output=tmp_path / str(number), gradient_accumulation=4, **changes)

@@ -112,8 +112,8 @@ def write_ranked(path, rankings):
 
 
 def contents(folder):
-    """Bytes of all files, but for records of checksums."""
-    paths = [path for path in sorted(folder.rglob("*")) if path.is_file() and not path.name.endswith(".sum")]
+    """Bytes of all files."""
+    paths = [path for path in sorted(folder.rglob("*")) if path.is_file()]
     return {str(path.relative_to(folder)): path.read_bytes() for path in paths}
 
 

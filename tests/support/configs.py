@@ -1,14 +1,14 @@
 """The tiny experiment with changes, and what is said of its mistakes."""
 
 import copy
+import typing
 from pathlib import Path
 
 import pytest
 
-from cort.experiment.checks import ConfigError, complete
-from cort.experiment.experiment import Experiment
-from cort.experiment.keys import Experiment as Keys
-from cort.runtime.keys import keys_of, part_of
+from cort.config.experiment import Experiment
+from cort.config.load import ConfigError, complete
+from cort.config.root import Root
 from tests.tiny.generate import make_config
 
 GONE = object()
@@ -55,10 +55,16 @@ def mistakes_in(config):
     return [line.removeprefix("tiny.yaml: ") for line in lines]
 
 
-def reversed_keys(values, hint=Keys):
+def reversed_keys(config):
     """Copy a config with the keys of its sections from last to first; entries, whose order is that of tables, stay."""
-    if not isinstance(values, dict):
-        return values
-    has_entries = not keys_of(hint) and keys_of(part_of(hint, "").hint)
-    names = values if has_entries else reversed(values)
-    return {name: reversed_keys(values[name], part_of(hint, name).hint) for name in names}
+    named = {name for name, field in Root.model_fields.items() if typing.get_origin(field.annotation) is dict}
+    return {
+        name: {entry: _reversed(keys) for entry, keys in value.items()}
+        if name in named and isinstance(value, dict)
+        else _reversed(value)
+        for name, value in reversed(config.items())
+    }
+
+
+def _reversed(value):
+    return {key: _reversed(value[key]) for key in reversed(value)} if isinstance(value, dict) else value

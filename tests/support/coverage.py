@@ -5,7 +5,7 @@ A number is computed if an experiment measures this quantity of this system on t
 
 import csv
 
-from cort.experiment.checks import load
+from cort.config.load import load
 from cort.reporting.published import RANKED
 from tests.support.common import ROOT
 

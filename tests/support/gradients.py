@@ -15,7 +15,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from cort.runtime.cli import parser_of
-from cort.runtime.options import parse_options, read_options
+from cort.runtime.command_line import parse_options, take
 from cort.training import microbatches
 from cort.training.loop import make_deterministic, share_of
 from cort.training.microbatches import Forward, add_gradients, make_accelerator
@@ -34,7 +34,7 @@ def gradients_of(stage, argv):
     for module in model.modules():
         if isinstance(module, nn.Dropout):
             module.p = 0.0
-    forward = Forward(model, read_options(TrainingSettings, options), accelerator)
+    forward = Forward(model, take(TrainingSettings, options), accelerator)
     total = torch.zeros((), dtype=torch.float64)
     for batch in task.split(np.arange(EXAMPLES), options.batch_size, forward.room):
         share = share_of(task.losses(batch, forward), batch, EXAMPLES)

@@ -8,9 +8,10 @@ from tests.support.common import ROOT
 
 #: all modules of the library, as paths
 MODULES = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "cort").rglob("*.py"))
-#: modules that know no results, and declarations of settings, whose values are params
-APART = {path for path in MODULES if path.startswith(("cort/runtime/", "cort/settings/"))}
-APART -= {"cort/settings/config.py"}
+#: declarations of settings, whose values are params, and of paths; the other modules of cort/config/ are logic
+DECLARED = r"cort/config/(collection|evaluation|fields|learners|lexical|models|paths|root|systems|training)\.py"
+#: modules that know no results, and declarations
+APART = {path for path in MODULES if path.startswith("cort/runtime/") or re.fullmatch(DECLARED, path)}
 
 
 @cache
@@ -71,39 +72,17 @@ def files_of(module):
         yield from (name for name in (f"{base}.py", f"{base}/__init__.py") if (ROOT / name).is_file())
 
 
-def imports_of_command(path, command):
-    """Files of cort/ that one command of a stage names, in what it reaches of the stage's definitions and imports."""
-    defined, imported = {}, {}
-    for node in tree_of(path).body:
-        if isinstance(node, ast.ImportFrom):
-            imported |= {alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names}
-        elif isinstance(node, ast.FunctionDef | ast.ClassDef):
-            defined[node.name] = node
-        elif isinstance(node, ast.Assign | ast.AnnAssign):
-            (target,) = [node.target] if isinstance(node, ast.AnnAssign) else node.targets
-            defined |= {part.id: node for part in ast.walk(target) if isinstance(part, ast.Name)}
-    entries = defined["COMMANDS"].value
-    (entry,) = [value for key, value in zip(entries.keys, entries.values, strict=True) if key.value == command]
-    found, waiting, seen = {"cort.runtime.cli"}, [entry], set()
-    while waiting:
-        for node in running(waiting.pop()):
-            if isinstance(node, ast.ImportFrom):
-                found |= {f"{node.module}.{alias.name}" for alias in node.names}
-            elif isinstance(node, ast.Name) and node.id not in seen:
-                seen.add(node.id)
-                found |= {imported[node.id]} if node.id in imported else set()
-                waiting += [defined[node.id]] if node.id in defined else []
-    return {file for name in found if name.startswith("cort.") for file in files_of(name)}
+def module_of_command(stage, command):
+    """Dotted name of the module that a stage runs for a command."""
+    [commands] = [node.value for node in tree_of(f"cort/{stage}.py").body if ast.unparse(node).startswith("COMMANDS =")]
+    return ast.literal_eval(commands)[command]
 
 
 @cache
 def program(command):
     """Files of cort/ that make the results of a stage, or of one of its commands."""
     stage, _, name = command.partition(" ")
-    found, waiting = set(), list(files_of(f"cort.{stage}"))
-    if name:
-        found.add(f"cort/{stage}.py")
-        waiting += imports_of_command(f"cort/{stage}.py", name)
+    found, waiting = set(), list(files_of(module_of_command(stage, name) if name else f"cort.{stage}"))
     while waiting:
         path = waiting.pop()
         if path not in found and path not in APART:

@@ -1,10 +1,22 @@
-"""Jobs of a plan: `python -m tests.support.jobs FILE OPTIONS` writes those of a command line of Snakemake to a file."""
+"""Jobs of a plan, and which of them get other params or inputs if settings change.
 
+`python -m tests.support.jobs FILE CHANGES CONFIG` writes both to a file; a change maps paths in the config to values.
+"""
+
+import copy
 import json
 import sys
 from pathlib import Path
+from unittest import mock
 
-from workflow.snakemake_api import Job, plan
+import yaml
+
+from cort.config.downloads import resolve
+from cort.config.experiment import Experiment
+from cort.config.load import complete
+from tests.support.changes import put
+from workflow import snakemake_api
+from workflow.snakemake_api import Job
 
 
 def job(rule="evaluate", **fields):
@@ -13,6 +25,54 @@ def job(rule="evaluate", **fields):
     return Job(rule=rule, wildcards=fields, **own)
 
 
+def plan(configfile):
+    """Plan an experiment: its jobs, and those of Snakemake in the same order."""
+    with mock.patch.object(snakemake_api, "_describe", wraps=snakemake_api._describe) as describe:
+        jobs, _ = snakemake_api.plan(["--configfile", configfile])
+    return jobs, [call.args[1] for call in describe.call_args_list]
+
+
+def evaluate(job):
+    """Params and inputs that the rule of a job of Snakemake gives now; None if it fails: there is no such job now."""
+    try:
+        inputs, *_ = job.rule.expand_input(job.wildcards_dict)
+        _, params = job.rule.expand_params(job.wildcards_dict, inputs, job.output, job)
+    except Exception:
+        return None
+    return [*map(repr, params)], sorted(inputs)
+
+
+def reset(jobs, config):
+    """Give the rules of jobs of Snakemake another config, completed as in workflow/rules/common.smk."""
+    scope = jobs[0].rule.workflow.globals
+    completed = complete(config, "changed")
+    scope["config"].clear()
+    scope["config"].update(completed | resolve(completed))
+    # Rules are bound to this very object.
+    scope["experiment"].__dict__.clear()
+    scope["experiment"].__dict__.update(Experiment(scope["config"]).__dict__)
+
+
+def changed(jobs, config, changes):
+    """For each change of a config, the numbers of the jobs to which it gives other params or inputs."""
+    reset(jobs, copy.deepcopy(config))
+    before = [evaluate(job) for job in jobs]
+    assert before == [([*map(repr, job.non_derived_params)], sorted(job.input)) for job in jobs]
+    for settings in changes:
+        other = copy.deepcopy(config)
+        for path, value in settings.items():
+            put(other, path.split("."), value)
+        reset(jobs, other)
+        now = [evaluate(job) for job in jobs]
+        yield [number for number, pair in enumerate(zip(before, now, strict=True)) if pair[1] and pair[0] != pair[1]]
+
+
 if __name__ == "__main__":
-    jobs, _ = plan(sys.argv[2:])
-    Path(sys.argv[1]).write_text(json.dumps([{**vars(one), "reason": None, "record": None} for one in jobs]), "utf-8")
+    target, changes, configfile = sys.argv[1:]
+    jobs, planned = plan(configfile)
+    config = yaml.safe_load(Path(configfile).read_text("utf-8"))
+    found = {
+        "jobs": [{**vars(one), "reason": None, "record": None} for one in jobs],
+        "changed": [*changed(planned, config, json.loads(Path(changes).read_text("utf-8")))],
+    }
+    Path(target).write_text(json.dumps(found), "utf-8")

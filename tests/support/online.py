@@ -5,9 +5,9 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from cort.experiment.checks import complete
-from cort.experiment.experiment import Experiment
-from cort.experiment.stored import write_experiment
+from cort.config.experiment import Experiment
+from cort.config.load import complete
+from cort.config.stored import write_experiment
 from cort.formats.records import Ranking
 from cort.online.searcher import Searcher
 

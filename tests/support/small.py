@@ -17,6 +17,7 @@ import yaml
 from cort.base_model import train_tokenizer
 from cort.downloads import smoke_test
 from cort.downloads.catalog import CATALOG, load_catalog
+from cort.models.settings import EncoderSettings, PairSettings
 from tests.support.archives import tar_of, zip_of
 from tests.support.common import ROOT
 from tests.support.misbehaving_server import Step
@@ -303,3 +304,15 @@ def small_world(server, tree, data):
     for name, revision in named_models().items():
         write_model(tree.parent / "hub" / name, name, list(passages.values()))
         serve_model(server, name, revision, tree.parent / "hub" / name)
+
+
+def encoder_settings(pooling, dimension, query_length, passage_length, similarity="angular", **more):
+    """Settings of a new encoder."""
+    names = ("pooling", "dimension", "query_length", "passage_length", "similarity")
+    values = (pooling, dimension, query_length, passage_length, similarity)
+    return EncoderSettings(**dict(zip(names, values, strict=True)), **more)
+
+
+def pair_settings(query_length, max_length, kind="cross_encoder", **more):
+    """Settings of a new re-ranker."""
+    return PairSettings(query_length=query_length, max_length=max_length, kind=kind, **more)

@@ -1,13 +1,11 @@
 """Vectors of texts and of tokens, and shards of them, for the tests of search."""
 
 import itertools
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
 from cort.formats.shards import Origin, token_vector_batch, write_shard, write_token_shard
-from cort.runtime.checksums import record_of
 
 DIMENSION = 16
 
@@ -75,7 +73,7 @@ def write_world(folder):
 
 
 def copy(folder, target):
-    """Copy an index without the record of its checksums."""
+    """Copy an index."""
     target.mkdir()
     for path in (folder / "index").glob("[!.]*"):
         (target / path.name).write_bytes(path.read_bytes())
@@ -88,4 +86,3 @@ def without_precision(path):
     metadata = {key: value for key, value in table.schema.metadata.items() if key != b"precision"}
     with pa.ipc.new_file(str(path), table.schema.with_metadata(metadata)) as file:
         file.write_table(table.replace_schema_metadata(metadata))
-    record_of(Path(path)).unlink(missing_ok=True)

@@ -10,7 +10,8 @@ from snakemake.api import SnakemakeApi
 from snakemake.settings.types import OutputSettings, Quietness, ResourceSettings
 
 from cort.runtime import cli
-from cort.runtime.options import parse_options
+from cort.runtime.command_line import parse_options
+from cort.runtime.commands import module_of as module_of_command
 from tests.support.common import ROOT
 from workflow.snakemake_api import plan
 
@@ -75,22 +76,21 @@ def stage_modules():
 
 def leaves(schema, path=""):
     """Every key that has a value of its own with its schema, names of entries as <name>; after its own, a section's."""
-    rest = schema.get("additionalProperties")
-    if isinstance(rest, dict) and "properties" in rest:
-        yield from leaves(rest, f"{path}.<name>")
+    for inner in schema.get("anyOf", ()):
+        yield from leaves(inner, path)
+    for inner in schema.get("patternProperties", {}).values():
+        yield from leaves(inner, f"{path}.<name>")
     for key, part in schema.get("properties", {}).items():
         place = f"{path}.{key}".lstrip(".")
         nested = list(leaves(part, place))
         yield from nested
-        if not nested or "string" in part["type"]:
+        if not nested or "anyOf" in part:
             yield place, part
 
 
 def options_of(command):
     """Options of a stage, or of one of its commands."""
-    stage, _, name = command.partition(" ")
-    module = importlib.import_module(f"cort.{stage}")
-    return module.COMMANDS[name][0] if name else module.Options
+    return importlib.import_module(module_of_command(f"cort.{command}")).Options
 
 
 def parse(module, words):

@@ -6,20 +6,37 @@ import re
 import subprocess
 import sys
 from collections import defaultdict
-from typing import get_args
+from collections.abc import Hashable
+from typing import Annotated, Literal, get_args, get_origin
 
 import pytest
 import yaml
 from jsonschema import Draft202012Validator
+from pydantic import Field
 
-from cort.experiment.checks import ConfigError, complete, load, read
-from cort.experiment.keys import Experiment
+from cort.config.fields import NAME, Name
+from cort.config.load import ConfigError, complete, load, read
+from cort.config.root import Root
 from cort.retrieval.indexes import INDEXES
-from cort.runtime.keys import choices_of, keys_of
-from scripts.json_schema import schema_of
+from cort.runtime.sections import (
+    FIRST_FITTING,
+    INCREASING,
+    MEASURE,
+    SPEED,
+    UNIQUE,
+    Maybe,
+    Names,
+    Section,
+    Several,
+    Text,
+    hint_of,
+    is_section,
+    keys_of,
+)
+from scripts.config_reference import render, schema_of
 from tests.support import coverage
 from tests.support.common import ROOT
-from tests.support.configs import reversed_keys
+from tests.support.configs import GONE, changed, mistakes_in, reversed_keys
 
 README = ROOT / "config" / "README.md"
 REFERENCE = ROOT / "docs" / "reference.md"
@@ -63,13 +80,14 @@ WITHOUT_DEFAULT = {
     *("lexical.*.expand", "lexical.*.weigh", "expanders.*.beams", "weighers.*.revision"),
     *(f"expanders.*.{key}" for key in ("file", "pretrained", "revision")),
     "encoders.*.teacher",
-    *("encoders.*.start", "encoders.*.dimensions", "encoders.*.matryoshka"),
+    *("encoders.*.start", "encoders.*.matryoshka"),
     *("systems.*.dimension", "systems.*.storage"),
     *(f"systems.*.{key}" for key in ("retrieve", "interleave", "rerank", "reranker", "depth", "weight", "run")),
     *(f"systems.*.{key}" for key in ("tune", "fuse.tune", "fuse.weights")),
     "lexical.*.tune.folds",
     *(f"systems.*.{kind}.recall" for kind in ("onng", "hnsw", "ivfpq")),
 }
+MARKS = {MEASURE: "measures", UNIQUE: "unique", INCREASING: "increasing"}
 # Keys by what their values are: names of a section, measures, each once, in order.
 RULES = {
     "splits": "splits.*.without",
@@ -78,7 +96,7 @@ RULES = {
         systems.*.tune systems.*.tune.measure evaluation.measures evaluation.depth_measures""",
     "unique": """splits.*.measures encoders.*.triples.system rerankers.*.pairs.system systems.*.interleave
         systems.*.fuse.systems evaluation.measures evaluation.contrasts evaluation.depth_measures
-        latency.systems deploy.*.targets encoders.*.dimensions encoders.*.storage""",
+        latency.systems deploy.*.targets""",
     "expanders": "lexical.*.expand",
     "weighers": "lexical.*.weigh",
     "rerankers": "encoders.*.teacher systems.*.reranker",
@@ -92,16 +110,17 @@ RULES = {
 
 def keys(schema, path=""):
     """Yield (path, schema, whether required) of every key; `*` stands for a name."""
-    rest = schema.get("additionalProperties")
-    if isinstance(rest, dict) and rest.get("type") == "object":
-        yield from keys(rest, f"{path}.*")
+    for inner in schema.get("anyOf", ()):
+        yield from keys(inner, path)
+    for inner in schema.get("patternProperties", {}).values():
+        yield from keys(inner, f"{path}.*")
     for key, part in schema.get("properties", {}).items():
         place = f"{path}.{key}".lstrip(".")
         yield place, part, key in schema.get("required", [])
         yield from keys(part, place)
 
 
-KEYS = {path: (part, required) for path, part, required in keys(schema_of(Experiment))}
+KEYS = {path: (part, required) for path, part, required in keys(schema_of(Root))}
 
 
 @pytest.mark.parametrize("path", [*EXPERIMENTS, *ABLATIONS, *MATRIX[1:], *BEIR], ids=lambda path: path.stem)
@@ -135,20 +154,26 @@ def test_every_optional_value_has_a_default():
 
 
 def declared(hint, path=""):
-    """Yield the path and the declaration of every key; `*` stands for a name."""
-    for name, key in keys_of(hint).items():
-        yield f"{path}{name}", key
-        entries = [args[1] for args in map(get_args, choices_of(key.hint)) if len(args) == 2 and args[0] is str]
-        yield from declared(key.hint, f"{path}{name}.")
-        for entry in entries:
-            yield from declared(entry, f"{path}{name}.*.")
+    """Yield the path of every key and each thing that is said about its type; `*` stands for a name."""
+    if is_section(hint):
+        for name, key in keys_of(hint).items():
+            yield from declared(hint_of(key), f"{path}.{name}".lstrip("."))
+    elif get_origin(hint) is Annotated:
+        inner, *notes = get_args(hint)
+        yield from ((path, note) for note in notes)
+        yield from declared(inner, path)
+    else:
+        for part in get_args(hint):
+            yield from declared(part, f"{path}.*" if get_origin(hint) is dict else path)
 
 
 def test_keys_declare_whose_names_they_take_and_what_lists_are_like():
     found = defaultdict(set)
-    for path, key in declared(Experiment):
-        for rule in key.rules.keys() & {"names", "measures", "unique", "increasing"}:
-            found[rule if key.rules[rule] is True else key.rules[rule]].add(path)
+    for path, note in declared(Root):
+        if isinstance(note, Names):
+            found[note.section].add(path)
+        elif isinstance(note, Hashable) and note in MARKS:
+            found[MARKS[note]].add(path)
     assert found == {rule: set(paths.split()) for rule, paths in RULES.items()}
 
 
@@ -161,18 +186,19 @@ def subschemas(schema):
 
 
 def test_every_number_has_bounds():
-    schema, least = schema_of(Experiment), 50
-    kinds = [["integer", "null"], ["integer", "string"], ["number", "string"], ["number", "object", "null"]]
-    numbers = [part for part in subschemas(schema) if part.get("type") in ("integer", "number", *kinds)]
+    schema, least = schema_of(Root), 50
+    numbers = [part for part in subschemas(schema) if part.get("type") in ("integer", "number")]
     assert len(numbers) > least
-    assert [part for part in numbers if not ({"minimum", "exclusiveMinimum"} & part.keys() and "maximum" in part)] == []
+    assert [
+        part
+        for part in numbers
+        if not ({"minimum", "exclusiveMinimum"} & part.keys() and {"maximum", "exclusiveMaximum"} & part.keys())
+    ] == []
 
 
 def test_no_mapping_takes_unknown_keys():
     # What a transformers configuration may hold is checked by the stage that builds it.
-    free = [
-        path for path, (part, _) in KEYS.items() if part.get("type") == "object" and "additionalProperties" not in part
-    ]
+    free = [path for path, (part, _) in KEYS.items() if part.get("type") == "object" and part["additionalProperties"]]
     assert free == ["base_models.*.architecture"]
 
 
@@ -264,12 +290,85 @@ def test_reference_is_in_step_with_the_schema():
     assert (done.returncode, done.stderr) == (0, "")
 
 
+class Common(Section):
+    """What all have."""
+
+    size: int = Field(5, ge=1, le=9)
+    """Size."""
+    hidden: Annotated[bool, SPEED] = False
+    """Hidden."""
+
+
+class Near(Common):
+    """A near one."""
+
+    kind: Literal["near"] = "near"
+    """Kind."""
+    steps: Maybe[int] = Field(None, ge=2, le=4)
+    """Steps."""
+
+
+class Far(Common):
+    """A far one."""
+
+    kind: Literal["far"]
+    source: Several[Text] = Field(min_length=1)
+    """Source."""
+
+
+class Entries(Section):
+    """Entries."""
+
+    things: dict[Name, Annotated[Far | Near, FIRST_FITTING]]
+    """Things by name."""
+
+
+def test_variants_of_an_entry_are_one_mapping_that_says_which_has_what():
+    things = schema_of(Entries)["properties"]["things"]
+    assert {key: things[key] for key in things if key != "patternProperties"} == {
+        "type": "object",
+        "additionalProperties": False,
+        "description": "Things by name.",
+    }
+    assert things["patternProperties"] == {
+        NAME: {
+            "type": "object",
+            "additionalProperties": False,
+            "properties": {
+                "size": {"type": "integer", "minimum": 1, "maximum": 9, "default": 5, "description": "Size."},
+                "hidden": {"type": "boolean", "default": False, "affects_results": False, "description": "Hidden."},
+                "kind": {"enum": ["far", "near"], "default": "near", "description": "Kind."},
+                "source": {
+                    **{"type": "array", "minItems": 1, "items": {"type": "string", "pattern": "\\S"}},
+                    "description": "Source.",
+                },
+                "steps": {"type": "integer", "minimum": 2, "maximum": 4, "description": "Steps."},
+            },
+            "required": [],
+            "only": {"steps": "Not with: far one"},
+        }
+    }
+
+
+def test_the_reference_lists_keys_of_variants_below_their_names():
+    assert render(schema_of(Entries)).partition("## things.<name>")[2].splitlines()[2:] == [
+        "Things by name. Required.",
+        "",
+        "- `size` (integer 1..9; `5`): Size.",
+        "- `hidden` † (boolean; `false`): Hidden.",
+        "- `kind` (`far`, `near`; `near`): Kind.",
+        "- `source` (list of strings): Source.",
+        "- Not with: far one",
+        "  - `steps` (integer 2..4): Steps.",
+    ]
+
+
 def test_reference_names_every_key():
     """A key has a line in its section, or in the section of a mapping whose keys it shares."""
     parts = re.split(r"^## (\w+).*$", REFERENCE.read_text("utf-8"), flags=re.MULTILINE)
     sections = dict(zip(parts[1::2], parts[2::2], strict=True))
     for name, text in sections.items():
-        others = re.findall(r"^ +- (?:The keys|`.*`) of `(\w+)\.", text, re.MULTILINE)
+        others = re.findall(r"^ *- (?:The keys|`.*`) of `(\w+)\.", text, re.MULTILINE)
         sections[name] += "".join(sections[other] for other in others if other != name)
     # Sections have a heading; `*` stands for names.
     own = [path for path in KEYS if path not in sections and not path.endswith("*")]
@@ -284,11 +383,34 @@ def test_old_reference_is_refused_and_mended(tmp_path):
     done = run_script("--check", *files)
     assert done.returncode == 1
     assert done.stderr == (
-        f"{copy}: found other keys than in cort/settings, expected the same; run `python -m scripts.config_reference`\n"
+        f"{copy}: found other keys than in cort/config, expected the same; run `python -m scripts.config_reference`\n"
     )
     assert run_script(*files).returncode == 0
     assert copy.read_text("utf-8") == REFERENCE.read_text("utf-8")
     assert schema.read_text("utf-8") == EDITOR.read_text("utf-8")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"splits a+b": {"queries": "q.tsv"}},
+        {"systems a": {"retrieve": "encoder", "dimension": 0}},
+        {"systems a": {"retrive": "encoder"}},
+        {"systems a": {"interleave": ["bm25"]}},
+        {"systems a": {"fuse": {"systems": ["bm25", "cort"], "method": "rff"}}},
+        {"encoders encoder query_length": 2},
+        {"encoders encoder recipe": None},
+        {"evaluation": {"depths": [0]}},
+        {"endpoint": {"max_requests": 5}},
+        {"title": " "},
+        {"dataset": GONE},
+    ],
+    ids=lambda changes: str(changes).partition("<")[0],
+)
+def test_editors_complain_of_what_a_config_refuses(changes):
+    config = changed(changes)
+    assert mistakes_in(config)
+    assert list(Draft202012Validator(json.loads(EDITOR.read_text("utf-8"))).iter_errors(config))
 
 
 @pytest.mark.parametrize("path", [*EXPERIMENTS, *ABLATIONS, *MATRIX[1:], *BEIR], ids=lambda path: path.stem)

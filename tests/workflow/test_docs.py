@@ -8,10 +8,10 @@ import pytest
 import yaml
 
 import cort
-from cort.experiment.checks import complete, read
-from cort.experiment.keys import Experiment
-from cort.runtime.keys import keys_of, part_of
-from cort.runtime.reading import mistakes_in
+from cort.config.load import complete, read
+from cort.config.root import Root
+from cort.runtime.mistakes import mistakes_in
+from cort.runtime.sections import hint_of, keys_of
 from tests.support.common import COMMIT, ROOT
 from tests.support.coverage import published
 from tests.support.sandbox import TINY, copy_with_tiny
@@ -70,10 +70,9 @@ def test_the_keys_of_pages_are_keys_of_experiments(block, place, tmp_path):
         assert complete(config, place)["systems"]
         return
     # A part of an experiment, of which other parts are not checked.
-    assert config.keys() <= keys_of(Experiment).keys()
+    assert config.keys() <= keys_of(Root).keys()
     for name, value in config.items():
-        key = part_of(Experiment, name)
-        assert list(mistakes_in(value, key.hint, key.rules)) == []
+        assert mistakes_in(value, hint_of(keys_of(Root)[name])) == []
 
 
 def test_every_page_is_in_the_navigation():

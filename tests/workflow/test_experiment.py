@@ -1,5 +1,4 @@
 import copy
-import functools
 import re
 from collections import Counter
 from pathlib import Path
@@ -9,19 +8,17 @@ import pytest
 import yaml
 from snakemake.iocontainers import Wildcards
 
-from cort.experiment import keys
-from cort.experiment.checks import ConfigError, complete, load
-from cort.experiment.experiment import Experiment
-from cort.experiment.splits import labelled_twice, pairs_of_splits, splits_apart
-from cort.experiment.variants import VARIANTS
+from cort.config.entries import any_of, is_trained
+from cort.config.experiment import Experiment
+from cort.config.load import ConfigError, complete, load
+from cort.config.paths import MEASURES
+from cort.config.root import affecting_results
+from cort.config.split_checks import labelled_twice, pairs_of_splits, splits_apart
 from cort.reporting.results import files_of
-from cort.runtime.keys import keys_of, part_of
-from cort.settings.config import any_of, is_trained
-from cort.settings.paths import MEASURES
 from cort.systems.base import System
 from tests.support.common import COMMIT
 from tests.support.configs import FILES, GONE, built, changed, complaints, completed, mistakes_in
-from workflow import inputs, settings
+from workflow import inputs, params
 from workflow.inputs import excluded_queries, explorers, files_per_run, judgements, reported
 
 LINEAR = {"systems": ["bm25", "cort"], "method": "linear"}
@@ -145,12 +142,6 @@ def test_only_keys_of_a_variant_get_defaults_or_values_of_a_recipe():
     assert new.keys().isdisjoint({"head", "filters"})
 
 
-def test_variants_have_keys_of_the_schema_and_each_key_is_of_a_variant():
-    for place, variants in VARIANTS.items():
-        hint = functools.reduce(lambda hint, name: part_of(hint, name).hint, place.split("."), keys.Experiment)
-        assert set.union(*(variant.keys for variant in variants)) == keys_of(hint).keys()
-
-
 def test_all_mistakes_of_the_shape_and_then_all_others_are_reported_at_once():
     shape = {"colour": "red", "seed": -1, "encoders encoder polling": "mean", "encoders encoder margin": "wide"}
     others = {"splits validation": GONE, "systems bm25": {"retrieve": "nobody"}, "evaluation baseline": "c"}
@@ -261,7 +252,7 @@ def test_a_split_takes_what_is_tuned_on_itself_or_on_the_first_with_judgements()
         system = experiment.systems[name]
         for split, source in {"test": "test", "dev": "dev", "open": "test", "": "test"}.items():
             file = f"results/tiny/{path.format(source)}"
-            given = {option.name: option.value for option in system.options(split)}
+            given = system.options(split)
             assert system.tuned_files(split) == [file]
             assert given["parameters" if name == "own" else "tuned"] == file
             # Ids of another split must not meet those of the folds.
@@ -275,7 +266,7 @@ def test_a_split_takes_what_is_tuned_on_itself_or_on_the_first_with_judgements()
     tuned = {"folded on test", "folded on dev", "own-cross on test", "own-cross on dev"}
     assert files_of(experiment)["tuned"].keys() == tuned
     # Neither the depth of validation runs nor what splits must not share changes.
-    assert settings.depth(experiment, Wildcards(fromdict={"split": "validation"})) == ["--depth=30"]
+    assert params.depth(experiment, Wildcards(fromdict={"split": "validation"})) == {"depth": 30}
     alone = built(NOTHING_LEARNT | {"lexical bm25": {"tune": FOLDS}})
     assert splits_apart(alone) == []
 
@@ -402,12 +393,12 @@ def test_kinds_and_names():
 
 def test_a_reranker_of_late_interaction_retrieves():
     experiment = built({**LATE, "systems late": {"retrieve": "late"}})
-    assert experiment.systems["late"].rule.name == "retrieve_tokens"
+    assert experiment.systems["late"].rule == "retrieve_tokens"
     assert experiment.used_models("rerankers") == ["cross", "late"]
     assert experiment.systems["late"].describe() == "late interaction late, exact search"
     for index, words in (({}, "probes 32"), ({"probes": "auto"}, "recall 0.99 of exact search")):
         experiment = built({**LATE, "systems late": {"retrieve": "late", "ivfpq": index}})
-        assert experiment.systems["late"].rule.name == "retrieve_ivfpq"
+        assert experiment.systems["late"].rule == "retrieve_ivfpq"
         assert experiment.indexes_of("test") == [("encoder", "onng"), ("encoder", "hnsw"), ("late", "ivfpq")]
         assert experiment.systems["late"].describe() == f"late interaction late, IVF-PQ with {words}"
 
@@ -460,9 +451,7 @@ def test_splits_that_may_share_no_query(changes, apart):
     experiment = built(changes)
     assert [f"{first}={second}" for first, second in splits_apart(experiment)] == apart
     # The inspection names queries that a measured split shares with what is held out of train, too.
-    words = settings.inspection(experiment, None)
-    given = words[words.index("--apart") + 1 :] if "--apart" in words else []
-    assert given[: len(apart)] == apart
+    assert params.inspection(experiment, None)["apart"] == apart
     assert {*apart} <= {f"{first}={second}" for first, second in pairs_of_splits(experiment)}
 
 
@@ -499,18 +488,18 @@ def test_an_experiment_without_judgements_has_runs_and_pages():
     wildcards = Wildcards(fromdict={"split": "test", "encoder": "encoder", "index": "hnsw"})
     assert experiment.systems["cort-hnsw"].audit_on("") == "results/tiny/audit/test/encoder.hnsw.json"
     assert judgements(experiment, wildcards) == []
-    assert "--measures" not in settings.audit(experiment, wildcards)
+    assert "measures" not in params.audit(experiment, wildcards)
 
 
 def test_each_system_is_made_once(monkeypatch):
     made, make = Counter(), System.__init__
-    monkeypatch.setattr(System, "__init__", lambda self, of, name: (made.update([name]), make(self, of, name))[1])
+    monkeypatch.setattr(System, "__init__", lambda self, *of: (made.update([of[1]]), make(self, *of))[1])
     experiment = Experiment(completed())
     made.clear()
     reported(experiment)
     inputs.targets(experiment)
     for name in experiment.systems:
-        settings.of_run(experiment, Wildcards(fromdict={"system": name, "split": "test"}))
+        params.run(experiment, Wildcards(fromdict={"system": name, "split": "test"}))
     assert made == dict.fromkeys(experiment.systems, 1)
 
 
@@ -588,7 +577,7 @@ def test_descriptions():
 
 def test_settings_that_affect_only_speed_or_safety_are_left_out():
     config = completed()
-    kept = keys.affecting_results(config)
+    kept = affecting_results(config)
     assert "protect" not in kept
     assert "gpus" in config["encoders"]["encoder"]["training"]
     assert "gpus" not in kept["encoders"]["encoder"]["training"]
@@ -632,11 +621,11 @@ def test_a_merge_keeps_the_settings_of_its_method_and_is_described_by_them():
 
 def test_validation_runs_are_as_deep_as_those_that_weights_are_for():
     def depth_of(split, changes):
-        return settings.depth(built(changes), Wildcards(fromdict={"split": split}))
+        return params.depth(built(changes), Wildcards(fromdict={"split": split}))["depth"]
 
     tuned = {"systems new": {"fuse": {**LINEAR, "tune": "RR@10"}}}
-    assert depth_of("validation", {}) == depth_of("train", tuned) == ["--depth=30"]
-    assert depth_of("validation", tuned) == depth_of("test", {}) == ["--depth=50"]
+    assert depth_of("validation", {}) == depth_of("train", tuned) == 30
+    assert depth_of("validation", tuned) == depth_of("test", {}) == 50
 
 
 def test_an_experiment_takes_whole_sections_from_the_one_it_extends(tmp_path):

@@ -8,7 +8,7 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from cort.settings import paths
+from cort.config import paths
 from tests.support.common import COMMIT
 from tests.support.configs import built
 from tests.support.jobs import job

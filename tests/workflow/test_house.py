@@ -13,15 +13,28 @@ from tests.support.imports import MODULES, ROOT, module_file, named_in, names_of
 from tests.support.workflow import RULES, TOOLS, command_of, module_of, stage_modules
 
 # From the lowest to the highest: a module may use all layers below, and its own package.
-LAYERS = [{"cort"}, {"cort.runtime"}, {"cort.formats"}, {"cort.downloads", "cort.sources"}, {"cort.settings"}]
+LAYERS = [{"cort"}, {"cort.runtime"}, {"cort.formats"}, {"cort.downloads", "cort.sources"}, {"cort.config"}]
 LAYERS += [{"cort.models", "cort.evaluation"}, {"cort.training", "cort.retrieval"}, {"cort.systems"}]
-LAYERS += [{"cort.experiment"}, {"cort.reporting", "cort.online", "cort.deployment"}]
+LAYERS += [{"experiment"}, {"cort.reporting", "cort.online", "cort.deployment"}]
 LAYERS += [{"stages"}, {"workflow"}, {"scripts"}]
 LAYER_OF = {package: layer for layer, packages in enumerate(LAYERS) for package in packages}
 # Tells type checkers what `cort.open` is, which no stage imports.
 FRONT_DOOR = ("cort/__init__.py", "cort/api.py")
-# Used by every stage, or by the workflow alone.
-APART = {"cort.runtime", "cort.settings", "cort.systems", "cort.experiment"}
+# Used by every stage, or by the workflow alone; stages are those of rules.
+APART = {"stages", "cort.runtime", "cort.config", "cort.systems", "experiment"}
+# The sections of a config; the other modules of cort/config are about the experiment as a whole, above its systems.
+SECTIONS = {
+    "__init__",
+    "collection",
+    "entries",
+    "evaluation",
+    "fields",
+    "lexical",
+    "models",
+    "paths",
+    "systems",
+    "training",
+}
 IS_TEST = re.compile(r"tests\.(\w+\.)*test_")
 
 SOURCES = sorted(
@@ -38,6 +51,8 @@ def package_of(path):
         return top
     if len(parts) == 1:
         return "cort" if parts == ["__init__"] else "stages"
+    if parts[0] == "config" and parts[1] not in SECTIONS:
+        return "experiment"
     return f"cort.{parts[0]}"
 
 
@@ -79,7 +94,7 @@ def test_imports_go_down():
         ("cort/online/neural.py", "cort/encode.py", "in a higher layer"),
         ("cort/runtime/cli.py", "cort/formats/runs.py", "in a higher layer"),
         ("cort/training/loop.py", "cort/retrieval/exact.py", "another package of the same layer"),
-        ("cort/formats/runs.py", "cort/settings/paths.py", "in a higher layer"),
+        ("cort/formats/runs.py", "cort/config/paths.py", "in a higher layer"),
         ("workflow/plan.py", "scripts/clean.py", "in a higher layer"),
     ],
 )
@@ -137,8 +152,8 @@ def result_paths(path):
 def test_one_file_knows_where_results_lie():
     found = [line for path in SOURCES if not path.startswith("scripts/") for line in result_paths(path)]
     # A person names an experiment to search in, and the command finds what it opens.
-    elsewhere = [line for line in found if not line.startswith(("cort/settings/paths.py:", "cort/online/options.py:"))]
-    assert not elsewhere, listed(elsewhere, "take the path from cort/settings/paths.py; a stage gets it as an option")
+    elsewhere = [line for line in found if not line.startswith(("cort/config/paths.py:", "cort/online/options.py:"))]
+    assert not elsewhere, listed(elsewhere, "take the path from cort/config/paths.py; a stage gets it as an option")
 
 
 def test_rules_take_paths_of_results_from_there():
@@ -146,7 +161,7 @@ def test_rules_take_paths_of_results_from_there():
     lines = [
         f"{path}: {line.strip()}" for path, text in texts.items() for line in text if re.match(r"[^#]*results/", line)
     ]
-    assert not lines, listed(lines, "take the path from cort/settings/paths.py")
+    assert not lines, listed(lines, "take the path from cort/config/paths.py")
 
 
 def test_tests_mirror_packages_and_stages():

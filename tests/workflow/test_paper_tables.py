@@ -6,9 +6,9 @@ import subprocess
 import pytest
 import yaml
 
-from cort.experiment.checks import complete, extended, load, read
-from cort.experiment.experiment import Experiment
-from cort.settings.config import LEARNERS, is_trained, sources
+from cort.config.entries import LEARNERS, is_trained, sources
+from cort.config.experiment import Experiment
+from cort.config.load import complete, extended, load, read
 from tests.support import coverage
 from tests.support.common import ROOT
 from tests.support.configs import changed, mistakes_in

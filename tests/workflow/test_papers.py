@@ -2,11 +2,11 @@
 
 from snakemake.iocontainers import Wildcards
 
-from cort.experiment.checks import load
+from cort.config.load import load
 from tests.support.common import ROOT
 from tests.support.configs import FILES, GONE, built, complaints
 from workflow.inputs import reported, submissions
-from workflow.settings import submission
+from workflow.params import submission
 
 
 def test_colbert_is_optimized_as_by_its_authors():
@@ -34,16 +34,11 @@ def test_systems_that_share_no_split_with_the_reference():
 def test_files_of_an_experiment():
     experiment = built({"splits dev": FILES, "systems published run": {"test": "a.trec"}})
     assert submissions(experiment) == [f"results/tiny/submissions/{name}" for name in ("leaderboard.tsv", "track.trec")]
-    settings = {
+    given = {
         name: submission(experiment, Wildcards(fromdict={"submission": name}))
         for name in experiment.config["submissions"]
     }
-    assert settings["leaderboard"] == []
-    assert settings["track"] == ["--run-id", "tiny-1"]
-    assert repr(settings["leaderboard"]) == 'settings {"submissions.leaderboard.form": "msmarco"}'
-    assert repr(settings["track"]) == (
-        'settings {"submissions.track.form": "trec", "submissions.track.run_id": "tiny-1"}'
-    )
+    assert given == {"leaderboard": {}, "track": {"run_id": "tiny-1"}}
     # The reference has no run on dev.
     files = [f"results/tiny/consistency/test/{name}.json" for name in ("bm25", "cort")]
     assert reported(experiment, "consistency") == files

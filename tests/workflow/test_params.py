@@ -1,48 +1,67 @@
-import json
-import typing
+"""Params of rules: words of options, and the code of a stage."""
 
 import pytest
 from snakemake.iocontainers import Wildcards
 from snakemake.utils import format as snakemake_format
 
-from cort.experiment.experiment import Experiment
+from cort.config.experiment import Experiment
+from cort.config.models import Hub, Lengths, Onng, Representation, Sparsity
 from cort.runtime.cli import parser_of
-from cort.runtime.keys import keys_of
-from cort.runtime.options import words_of
-from cort.runtime.reading import mistakes_in, value_of
-from cort.settings.config import flat
+from cort.runtime.command_line import form_of, value_of, words_of
+from cort.runtime.mistakes import mistakes_in
+from cort.runtime.sections import hint_of
+from tests.support.configs import GONE, built
 from tests.support.workflow import RULES, command_of, options_of
-from workflow.settings import Words, all_of, among, at, code_of, join
+from workflow.params import code_of, options
 
-CONFIG = {
-    "seed": 42,
-    "encoders": {"cort.v1": {"margin": 0.1, "projection": True, "onng": {"outgoing": 10, "edges": 5, "gpus": 2}}},
-    "audit": {"efs": [10, 20], "queries": None},
-}
-EXPERIMENT = Experiment(CONFIG)
-NAMES = Wildcards(fromdict={"encoder": "cort.v1"})
+ENCODER = "encoders.{encoder}"
+NAMES = Wildcards(fromdict={"encoder": "encoder", "split": "test"})
 
 
-def test_words_are_those_of_the_command_line_and_their_repr_is_of_the_config():
-    part = join("seed", among("encoders.{encoder}", "margin", "projection"), widths="audit.efs", sample="audit.queries")
-    words = part(EXPERIMENT, NAMES)
-    assert words == ["--seed=42", "--margin=0.1", "--projection=True", "--widths", "10", "20"]
-    kind, _, settings = repr(words).partition(" ")
-    expected = {"seed": 42, "encoders.cort.v1.margin": 0.1, "encoders.cort.v1.projection": True}
-    expected |= {"audit.efs": [10, 20], "audit.queries": None}
-    assert (kind, json.loads(settings)) == ("settings", expected)
+def words(*parts, changes=None, **renamed):
+    """Options of parts, of the changed tiny experiment."""
+    return options(built(changes), *parts, **renamed)(NAMES)
 
 
-def test_a_section_is_given_in_the_order_of_its_names():
-    words = all_of("encoders.{encoder}.onng", but=["gpus"])(EXPERIMENT, NAMES)
-    assert words == ["--edges=5", "--outgoing=10"]
-    assert repr(words) == 'settings {"encoders.cort.v1.onng.edges": 5, "encoders.cort.v1.onng.outgoing": 10}'
+def test_options_are_words_sorted_by_name_whatever_the_order_of_parts_and_keys():
+    changes = {"encoders encoder margin": 0.3, "seed": 7, "evaluation measures": ["R@50", "RR@10"]}
+    expected = ["--margin=0.3", "--measures=R@50", "--measures=RR@10", "--seed=7"]
+    assert words("seed", (ENCODER, "margin"), "evaluation.measures", changes=changes) == expected
+    assert words("evaluation.measures", (ENCODER, "margin"), "seed", changes=changes) == expected
+
+
+def test_a_section_gives_the_keys_that_an_entry_has_and_that_are_set():
+    assert words((f"{ENCODER}.onng", Onng)) == ["--edges=10", "--incoming=10", "--outgoing=5"]
+    # A path in the config, whose last key is not set or null.
+    assert words("splits.{split}.measures", changes={"splits test qrels": GONE, "submissions": GONE}) == []
+    assert words(sample="audit.queries", changes={"audit queries": None}) == []
+    assert words(sample="audit.queries", changes={"audit queries": 3}) == ["--sample=3"]
+
+
+def test_a_section_gives_nothing_of_an_entry_of_another_class():
+    new = words((ENCODER, Representation, Lengths, Sparsity, Hub))
+    assert {"--pooling=mean", "--query-length=24", "--projection=True"} <= {*new}
+    assert not [word for word in new if "flops" in word or "pretrained" in word]
+    changes = {"encoders encoder base_model": GONE, "encoders encoder pretrained": "models/released"}
+    # The files of a released model define how it represents texts.
+    released = words((ENCODER, Representation, Hub), changes=changes)
+    assert released == ["--pretrained=models/released"]
+
+
+def test_functions_give_options_by_name():
+    assert words(lambda experiment, wildcards: {"title": wildcards.split, "k": None, "a": [1, 2]}) == [
+        *("--a=1", "--a=2", "--title=test")
+    ]
+
+
+def test_a_place_that_is_not_there_is_a_mistake():
+    with pytest.raises(KeyError):
+        words(("encoders.{encoder}.margins", "a"))
 
 
 def test_words_are_quoted_one_by_one():
-    words = Words(["--title=Tiny & whole"], {"title": "Tiny & whole"}) + Words(["--seed=1"], {"seed": 1})
-    assert snakemake_format("{words:q}", words=words) == "'--title=Tiny & whole' --seed=1"
-    assert repr(words) == 'settings {"title": "Tiny & whole", "seed": 1}'
+    given = options(Experiment({"title": "Tiny & whole", "seed": 1}), "title", "seed")(NAMES)
+    assert snakemake_format("{words:q}", words=given) == "--seed=1 '--title=Tiny & whole'"
 
 
 # Values that look like options, several words, or nothing. Not "--", which argparse of Python 3.11 loses.
@@ -52,23 +71,20 @@ AWKWARD += [-1.0e-5, 1.0e-5, -0.5, 1e22, 3, 0, -3, 10**17, -(10**17), True, Fals
 
 @pytest.mark.parametrize("command", sorted({command_of(name) for name in RULES}))
 def test_a_stage_takes_every_value_that_a_config_admits(command):
-    options = options_of(command)
-    parser = parser_of(options)
+    section = options_of(command)
+    parser = parser_of(section)
     for action in parser._actions:
         action.required = False
-    for name, key in keys_of(options).items():
-        many = typing.get_origin(key.hint) is tuple
-        hint = typing.get_args(key.hint)[0] if many else key.hint
-        admitted = [one for one in AWKWARD if not [*mistakes_in([one] if many else one, key.hint, key.rules)]]
-        for value in [*([one] for one in admitted), *([admitted] if admitted else [])] if many else admitted:
-            parsed = getattr(parser.parse_args(words_of(name, value)), name)
-            assert ([value_of(word, hint) for word in parsed] if many else value_of(parsed, hint)) == value, name
-
-
-def test_nested_mappings_are_listed_by_path_and_a_path_that_is_not_there_is_a_mistake():
-    assert flat({"b": {"y": 1, "x": [1]}, "a": {}}) == {"a": {}, "b.x": [1], "b.y": 1}
-    with pytest.raises(KeyError):
-        at("encoders.{encoder}.margins")(EXPERIMENT, NAMES)
+    for name, field in section.model_fields.items():
+        form, hint = form_of(field), hint_of(field)
+        values = [(one,) for one in AWKWARD] if form.many else AWKWARD
+        admitted = [one for one in values if not mistakes_in(one, hint)]
+        for value in [*admitted, *([sum(admitted, ())] if form.many else [])]:
+            if mistakes_in(value, hint):
+                continue
+            parsed = getattr(parser.parse_args(words_of({name: value})), name)
+            read = tuple(value_of(word, form) for word in parsed or ()) if form.many else value_of(parsed, form)
+            assert read == value, name
 
 
 def test_only_stages_have_code():

@@ -12,7 +12,7 @@ import sys
 import pytest
 import yaml
 
-from cort.experiment.checks import read
+from cort.config.load import read
 from tests.support.changes import altered, mark_as_built, prepare
 from tests.support.common import ROOT, wait_until
 from tests.support.configs import reversed_keys
@@ -129,7 +129,7 @@ def test_the_order_of_keys_is_no_param(fresh, tmp_path, monkeypatch):
         planned, _ = plan_jobs(["--cores", "2", "--configfile", str(path)])
         found.append([(job.name, job.params) for job in planned])
     assert found[0] == found[1]
-    assert any("tune.folds" in param for _, params in found[0] for param in params)
+    assert any("--folds=2" in param for _, params in found[0] for param in params)
 
 
 def test_latencies_that_somebody_put_there_are_no_jobs(fresh, monkeypatch):
@@ -289,7 +289,7 @@ def test_what_changed_comes_first_and_then_what_follows(call, finished, tmp_path
     assert status == 0
     first, second = output.split("Follows, because an input is rebuilt:\n")
     assert f"  split test: its input {queries} has other content\n" in first
-    change = f"the setting {re.escape(setting)} changed: 0.001 -> {value}"
+    change = f"--learning-rate=0.001 -> --learning-rate={value}"
     assert re.search(rf"^  train encoder: ({change}$|its params changed: )", first, re.MULTILINE)
     assert f"  evaluate test/cort: {missing} is missing; after " in first
     assert "  encode encoder/1-of-1: after train encoder\n" in second

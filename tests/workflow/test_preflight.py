@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from cort.experiment.checks import load
-from cort.experiment.models import released_name
+from cort.config.load import load
+from cort.config.model_facts import released_name
 from tests.support.configs import built
 from tests.support.java import make_java
 from tests.support.released import write_json

@@ -4,49 +4,61 @@ import pytest
 from snakemake.jobs import Reason
 from snakemake.persistence import MetadataRecord, ParamsChange
 
+from cort.runtime.command_line import words_of
 from tests.support.jobs import job
 from workflow.command_line import part_arguments
 from workflow.why import SHOWN, changed, render
 
 
-def settings(**values):
-    """Repr of settings, as rules record it; "__" stands for a dot."""
-    return "settings " + json.dumps({name.replace("__", "."): value for name, value in values.items()})
+def options(**values):
+    """Repr of options, as rules record it."""
+    return repr(words_of(values))
 
 
 def words(before, now):
-    return list(changed([settings(**before)], [settings(**now)]))
+    return list(changed([options(**before)], [options(**now)]))
 
 
 @pytest.mark.parametrize(
     ("before", "now", "expected"),
     [
-        (0.1, 0.2, "changed: 0.1 -> 0.2"),
-        (False, True, "changed: False -> True"),
-        (None, 0.9, "is new: 0.9"),
-        (0.9, None, "is gone: 0.9"),
-        (["RR@10", "R@50"], ["RR@10", "R@20"], "changed: now without R@50, with R@20"),
-        (["RR@10", "R@50"], ["R@50", "RR@10"], "changed: now in the order R@50 RR@10"),
-        ([1, 2], [1, 2, 3], "changed: now with 3"),
-        ({"layers": 1, "hidden": 32}, {"layers": 2, "hidden": 32}, ".layers changed: 1 -> 2"),
-        ({"a": {"b": 1}}, {"c": {"b": 1}}, ".c is new"),
-        ("x" * 90, "y", f"changed: {'x' * 59}… -> y"),
+        (0.1, 0.2, "--key=0.1 -> --key=0.2"),
+        (False, True, "--key=False -> --key=True"),
+        (None, 0.9, "with --key=0.9"),
+        (0.9, None, "without --key=0.9"),
+        (["RR@10", "R@50"], ["RR@10", "R@20"], "without --key=R@50, with --key=R@20"),
+        (["RR@10", "R@50"], ["R@50", "RR@10"], "in the order --key=R@50 --key=RR@10"),
+        ([1, 2], [1, 2, 3], "with --key=3"),
+        ("x" * 90, "y", f"--key={'x' * 53}… -> --key=y"),
     ],
 )
-def test_a_changed_setting_is_named_as_in_the_config(before, now, expected):
-    found = words({"encoders__cort__key": before}, {"encoders__cort__key": now})
-    assert found[0] == f"the setting encoders.cort.key{'' if expected.startswith('.') else ' '}{expected}"
+def test_a_changed_option_is_shown_as_on_the_command_line(before, now, expected):
+    assert words({"key": before, "same": 1}, {"key": now, "same": 1}) == [expected]
 
 
-def test_settings_that_come_and_go_are_named_whichever_params_they_are_in():
-    assert words({}, {"bm25__k1": 0.9}) == ["the setting bm25.k1 is new: 0.9"]
-    assert words({"bm25__k1": 0.9}, {}) == ["the setting bm25.k1 is gone: 0.9"]
-    assert list(changed([settings(a=1), settings(b=1)], [settings(a=1, b=2)])) == ["the setting b changed: 1 -> 2"]
+@pytest.mark.parametrize(
+    ("before", "now", "expected"),
+    [
+        ({"margin": 0.1}, {"margin": 0.2}, "margin changed: 0.1 -> 0.2"),
+        ({"a": 1}, {"a": 1, "folds": 5}, "folds is new: 5"),
+        ({"a": 1, "folds": 5}, {"a": 1}, "folds is gone: 5"),
+        ({"m": ["RR@10", "R@50"]}, {"m": ["RR@10", "R@20"]}, "m changed: now without R@50, with R@20"),
+        ({"m": ["RR@10", "R@50"]}, {"m": ["R@50", "RR@10"]}, "m changed: now in the order R@50 RR@10"),
+        ({"e": {"x": {"k": 1}}}, {"e": {"x": {"k": 2}}}, "e.x.k changed: 1 -> 2"),
+        ({"e": {"x": {"k": 1}}}, {"e": {}}, "e.x is gone"),
+    ],
+)
+def test_a_change_in_the_whole_config_is_named_by_its_path(before, now, expected):
+    assert words({"config": json.dumps(before)}, {"config": json.dumps(now)}) == [f"--config: {expected}"]
+
+
+def test_options_are_compared_whichever_params_they_are_in():
+    assert list(changed([options(a=1), options(b=1)], [options(a=1, b=2)])) == ["--b=1 -> --b=2"]
 
 
 def test_only_a_few_of_many_changes_are_named():
     before, now = ({f"a{number}.py": str(value) for number in range(SHOWN + 2)} for value in (1, 2))
-    found = words(before, now)
+    found = words({name[:2]: value for name, value in before.items()}, {name[:2]: value for name, value in now.items()})
     assert len(found) == SHOWN + 1
     assert found[-1] == "2 more settings changed"
     assert list(changed([repr(before)], [repr(now)]))[-1] == "2 more files of its code changed"
@@ -55,7 +67,7 @@ def test_only_a_few_of_many_changes_are_named():
 def test_files_of_code_are_named():
     before = {"cort/train.py": "1", "cort/training/losses.py": "1", "cort/old.py": "1"}
     now = {"cort/train.py": "1", "cort/training/losses.py": "2", "cort/new.py": "1"}
-    assert list(changed([repr(before), settings(a=1)], [settings(a=1), repr(now)])) == [
+    assert list(changed([repr(before), options(a=1)], [options(a=1), repr(now)])) == [
         "cort/training/losses.py changed",
         "cort/new.py is now part of its code",
         "cort/old.py is no longer part of its code",
@@ -88,7 +100,7 @@ MADE = record(["data.tsv"], [])
 
 
 def test_causes_come_before_what_follows():
-    before, now = settings(bm25__k1=0.9), settings(bm25__k1=0.8)
+    before, now = options(k1=0.9), options(k1=0.8)
     reason = because(params_changed=ParamsChange({before}, {now}))
     tests = [
         job("bm25", outputs=[name], split=name, reason=reason, params=[now], record=record([], [before]))
@@ -99,18 +111,18 @@ def test_causes_come_before_what_follows():
     )
     assert render([*tests, second], [], None) == (
         "3 jobs would run.\n\nChanged or missing:\n"
-        "  bm25 dev, test: the setting bm25.k1 changed: 0.9 -> 0.8\n"
+        "  bm25 dev, test: --k1=0.9 -> --k1=0.8\n"
         "\nFollows, because an input is rebuilt:\n  evaluate test: after bm25 test, bm25 dev\n"
     )
 
 
 def test_a_job_whose_input_is_made_again_shows_its_own_changes_too():
     first = job("bm25", outputs=["run"], reason=because(forced=True), record=MADE)
-    made, reason = record(["run"], [settings(depth=10)]), because(updated_input_run=["run"])
-    second = job("evaluate", inputs=["run"], reason=reason, params=[settings(depth=20)], record=made)
+    made, reason = record(["run"], [options(depth=10)]), because(updated_input_run=["run"])
+    second = job("evaluate", inputs=["run"], reason=reason, params=[options(depth=20)], record=made)
     text = render([first, second], [], None)
     assert "  bm25: it is forced to run\n" in text
-    assert "  evaluate: the setting depth changed: 10 -> 20; after bm25\n" in text
+    assert "  evaluate: --depth=10 -> --depth=20; after bm25\n" in text
 
 
 def test_what_was_never_made_is_told_once_for_a_rule():

@@ -1,9 +1,38 @@
-"""Which jobs that failed Snakemake tries again (workflow/snakemake_api.py)."""
+"""Names of logs and benchmarks, what is imported for the rules, and which failed jobs Snakemake tries again."""
 
 import os
+import re
+import subprocess
+import sys
+
+import pytest
 
 from tests.support.common import ROOT
 from tests.support.forking import snakemake
+from tests.support.workflow import RULES, command_of
+from workflow.params import code_of
+
+ASK = """
+import builtins, sys
+
+found, original = set(), builtins.__import__
+
+
+def note(name, globals=None, *more, **named):
+    if str((globals or {}).get("__name__")).partition(".")[0] in ("cort", "workflow"):
+        found.add(name.partition(".")[0])
+    return original(name, globals, *more, **named)
+
+
+builtins.__import__ = note
+from snakemake import cli
+
+try:
+    cli.main(["--dry-run", "--quiet", "all", "--cores", "1"])
+except SystemExit as leaving:
+    assert not leaving.code
+sys.stderr.write(" ".join(sorted(found - sys.stdlib_module_names - {"cort", "workflow"})))
+"""
 
 RETRIES = """
 from workflow.snakemake_api import retry_no_mistakes
@@ -30,6 +59,31 @@ rule stage:
     shell:
         "echo {wildcards.name} >> attempts; printf '{params.line}\\n' > {log}; exit 1"
 """
+
+
+@pytest.mark.parametrize("name", sorted(RULES))
+def test_logs_and_benchmarks_are_named_after_the_rule_and_the_wildcards_of_its_output(name):
+    def plain(path):
+        # Without the patterns of wildcards.
+        return re.sub(r"{(\w+),[^{}]*}", r"{\1}", str(path))
+
+    rule = RULES[name]
+    wildcards = dict.fromkeys(re.findall(r"\{(\w+)", plain(rule.output[0])))
+    of_job = ".".join(f"{{{wildcard}}}" for wildcard in wildcards if wildcard != "dataset")
+    assert [*map(plain, rule.log)] == [f"logs/{{dataset}}/{f'{name}/{of_job}' if of_job else name}.log"]
+    assert plain(rule.benchmark) == f"benchmarks/{{dataset}}/{name}/{of_job or name}.tsv"
+
+
+@pytest.mark.parametrize("name", sorted(RULES))
+def test_a_rule_has_the_code_of_its_stage(name):
+    assert RULES[name].params.code == code_of(command_of(name))
+
+
+def test_the_workflow_imports_little_beside_snakemake_and_pydantic():
+    done = subprocess.run([sys.executable, "-c", ASK], cwd=ROOT, capture_output=True, text=True, check=True)
+    # Snakemake itself needs PyYAML and psutil. No numpy, which takes as long as all others.
+    known = {"filelock", "psutil", "pydantic", "pydantic_core", "snakemake", "yaml"}
+    assert {*done.stderr.splitlines()[-1].split()} <= known
 
 
 def test_a_stage_that_logs_an_error_is_not_tried_again_unless_it_lacked_memory(tmp_path, monkeypatch):

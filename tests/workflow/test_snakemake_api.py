@@ -20,7 +20,6 @@ from cort.runtime.interruption import ATTACHED
 from tests.support.common import ROOT, wait_until
 from tests.support.forking import snakemake
 from tests.support.sandbox import executable
-from workflow.settings import Words
 from workflow.snakemake_api import explain_error
 
 GONE = "Snakemake has changed; adapt workflow/snakemake_api.py"
@@ -29,20 +28,20 @@ from workflow import snakemake_api
 
 rule a:
     output: "{dataset}/a"
+    log: "logs/{dataset}/a.log"
     shell: "exec python -m cort.a > {output}"
 
 rule b:
     output: "{dataset}/b"
+    log: "logs/{dataset}/b.log"
     shell: "exec python -m cort.b > {output}"
-
-snakemake_api.complete_rules(workflow, lambda stage: {})
 
 onerror:
     print(*snakemake_api.failures(log))
 """
 USED = {
     Workflow: "is_main_process nodes dag touch global_resources register_resource rules persistence",
-    Rule: "shellcmd output benchmark set_log set_params output_modifier log_modifier benchmark_modifier",
+    Rule: "shellcmd restart_times",
     DAG: "toposorted needrun needrun_jobs reason",
     Job: "benchmark wildcards_dict",
     PersistenceBase: "_params metadata",
@@ -62,8 +61,8 @@ def test_names_are_there():
 
 def test_params_are_recorded_as_their_repr(tmp_path):
     serialize = FilePersistence(path=tmp_path)._serialize_param_builtin
-    params = [serialize(Words(["--seed", "1"], {"seed": 1})), serialize({"cort/train.py": "1"})]
-    assert params == ['settings {"seed": 1}', "{'cort/train.py': '1'}"], GONE
+    params = [serialize(["--seed=1", "--title=a b"]), serialize({"cort/train.py": "1"})]
+    assert params == ["['--seed=1', '--title=a b']", "{'cort/train.py': '1'}"], GONE
 
 
 @pytest.fixture

@@ -3,9 +3,9 @@
 The tiny experiment is really built. Others, for the settings it cannot have, are marked as built instead: empty
 files instead of results, and `snakemake --touch` to record how they would have been made.
 
-For most keys and files, what runs again follows from the jobs that name them: one test checks all of these, without a
-plan of Snakemake for each. `make test` plans one change of each other kind, `make test-all` every row. Modules are
-not in the table: which jobs run again follows from what stages import.
+For most keys and files, what runs again follows from the jobs that get other params or inputs, or read the file: one
+test checks all of these, without a plan of Snakemake for each. `make test` plans one change of each other kind, `make
+test-all` every row. Modules are not in the table: which jobs run again follows from what stages import.
 """
 
 import json
@@ -13,14 +13,14 @@ import os
 import re
 import shutil
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 import yaml
 
-from cort.experiment.keys import Experiment
-from cort.settings.config import flat as flat_settings
-from scripts.json_schema import schema_of
-from tests.support.changes import mark_as_built, planned_jobs, prepare, put, replace
+from cort.config.root import Root
+from scripts.config_reference import schema_of
+from tests.support.changes import mark_as_built, planned_jobs, prepare, replace
 from tests.support.common import COMMIT, write_file
 from tests.support.forking import run_module, snakemake
 from tests.support.imports import APART, program
@@ -36,19 +36,32 @@ from tests.support.workflow import (
     sparse_config,
     weighed_config,
 )
-from workflow import why
 from workflow.snakemake_api import Job
 
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
 TABLE = yaml.safe_load((ROOT / "tests" / "workflow" / "staleness.yaml").read_text("utf-8"))
-SCHEMA = schema_of(Experiment)
-
-
-LEAVES = dict(leaves(SCHEMA))
+LEAVES = dict(leaves(schema_of(Root)))
 # The number of shards affects no result, but is part of the names of files.
 IDLE = {key for key, part in LEAVES.items() if part.get("affects_results") is False} - {"shards"}
+
+
+def keys():
+    """The change of every key: a row of its own, or one of those that are alike."""
+    found = dict(TABLE["keys"])
+    for group in TABLE["alike"]:
+        common = {name: group[name] for name in ("experiment", "reruns") if name in group}
+        places = {place: values for place, values in group.items() if place not in common}
+        values = {f"{place}.{key}": value for place, keys in places.items() for key, value in keys.items()}
+        for path, value in values.items():
+            (name,) = (key for key in LEAVES if re.fullmatch(re.escape(key).replace("<name>", r"[^.]+"), path))
+            assert name not in found, f"{name} has two rows"
+            found[name] = common | {"set": {path: value}}
+    return found
+
+
+KEYS = keys()
 
 
 def flat(jobs):
@@ -58,7 +71,7 @@ def flat(jobs):
 
 def entries():
     """Every entry of the table by its section and name."""
-    found = {("keys", key): entry for key, entry in TABLE["keys"].items()}
+    found = {("keys", key): entry for key, entry in KEYS.items()}
     for name, entry in TABLE["inputs"].items():
         found["inputs", name] = ({"reruns": entry} if isinstance(entry, list) else entry) | {"edit": [name]}
     found |= {("events", name): entry for name, entry in TABLE["events"].items()}
@@ -86,17 +99,32 @@ def params():
 # The experiments.
 
 
+class Graph(NamedTuple):
+    """All jobs of an experiment; and by key, the names of those to which its change gives other params or inputs."""
+
+    jobs: list[Job]
+    changed: dict[str, set[str]]
+
+
 @pytest.fixture(scope="module")
-def planned_before(built, tmp_path_factory):
-    """A copy of the project in which the tiny experiment is built and others are marked as built; the others' jobs."""
+def tree(built, tmp_path_factory):
+    """A copy of the project in which the tiny experiment is built, with files of others."""
     folder = shutil.copytree(built, tmp_path_factory.mktemp("stale") / "tree", copy_function=os.link, symlinks=True)
-    config = yaml.safe_load((folder / TINY).read_text("utf-8"))
     shutil.copytree(folder / "results" / "tiny" / "base_models" / "small", folder / "tiny" / "model")
     (folder / "tiny" / "texts").mkdir()
     write_file(folder / "tiny" / "texts" / "corpus.jsonl", "{}")
     (folder / "tiny" / "data" / "encoder.ckpt").write_text("pretended", "utf-8")
     shutil.copy(folder / "tiny" / "data" / "qrels.test.tsv", folder / "tiny" / "data" / "qrels.other.tsv")
-    return folder, {other["dataset"]: pretend(folder, other) for other in other_experiments(config)}
+    return folder
+
+
+@pytest.fixture(scope="module")
+def graphs(tree):
+    """The graph of each experiment by name."""
+    others = list(other_experiments(yaml.safe_load((tree / TINY).read_text("utf-8"))))
+    for other in others:
+        (tree / "tiny" / f"{other['dataset']}.yaml").write_text(yaml.safe_dump(other, sort_keys=False), "utf-8")
+    return {name: graph_of(tree, name) for name in ("tiny", *(other["dataset"] for other in others))}
 
 
 def other_experiments(config):
@@ -107,6 +135,7 @@ def other_experiments(config):
     released = released_config(config) | {"dataset": "released", "base_models": pretrained}
     # Queries without judgements.
     released["splits"]["open"] = {"queries": "tiny/data/queries.train.tsv"}
+    released["systems"]["cort-8"] = {"retrieve": "encoder", "dimension": 8}
     yield released
     yield ready_config(config, "tiny/model", revision=COMMIT)
     bm25 = {"bm25": {"retrieve": "bm25"}}
@@ -140,32 +169,27 @@ def other_experiments(config):
     yield {"dataset": "docstrings", "collection": {"pydocs": {}}, "splits": splits, "systems": bm25}
 
 
-def pretend(folder, config):
-    """Mark an experiment as built; return its jobs."""
-    configfile = f"tiny/{config['dataset']}.yaml"
-    (folder / configfile).write_text(yaml.safe_dump(config, sort_keys=False), "utf-8")
-    jobs = jobs_of(folder, configfile)
-    mark_as_built(folder, configfile, jobs)
-    return jobs
-
-
-def jobs_of(folder, configfile):
-    """All jobs of an experiment."""
-    status, output = run_module(folder, "tests.support.jobs", "jobs.json", "--configfile", configfile)
+def graph_of(folder, name):
+    """Jobs of an experiment, and what the changes of keys in the table do to them."""
+    changes = {key: entry["set"] for key, entry in KEYS.items() if entry.get("experiment", "tiny") == name}
+    (folder / "changes.json").write_text(json.dumps([*changes.values()]), "utf-8")
+    status, output = run_module(folder, "tests.support.jobs", "jobs.json", "changes.json", f"tiny/{name}.yaml")
     assert status == 0, output
-    return [Job(**one) for one in json.loads((folder / "jobs.json").read_text("utf-8"))]
+    found = json.loads((folder / "jobs.json").read_text("utf-8"))
+    jobs = [Job(**one) for one in found["jobs"]]
+    changed = ({name_of(jobs[number]) for number in numbers} for numbers in found["changed"])
+    return Graph(jobs, dict(zip(changes, changed, strict=True)))
 
 
 @pytest.fixture(scope="module")
-def tree(planned_before):
-    return planned_before[0]
-
-
-@pytest.fixture(scope="module")
-def reruns(tree, tmp_path_factory):
+def reruns(tree, graphs, tmp_path_factory):
     """Jobs that Snakemake would run after the change an entry describes."""
+    built = {"tiny"}
 
     def check(entry):
+        if (name := entry.get("experiment", "tiny")) not in built:
+            mark_as_built(tree, f"tiny/{name}.yaml", graphs[name].jobs)
+            built.add(name)
         folder = tmp_path_factory.mktemp("changed") / "tree"
         arguments = prepare(tree, folder, entry)
         status, output = snakemake(folder, "--dry-run", "--printshellcmds", *arguments)
@@ -180,17 +204,17 @@ def reruns(tree, tmp_path_factory):
 
 
 def test_every_key_of_the_config_is_in_the_table():
-    assert sorted(TABLE["keys"]) == sorted(LEAVES)
-    assert {*TABLE["planned"], *TABLE["more_than_params"]} <= {*LEAVES, *TABLE["inputs"]}
+    assert sorted(KEYS) == sorted(LEAVES)
+    assert {*TABLE["planned"], *TABLE["other_jobs"]} <= {*LEAVES, *TABLE["inputs"]}
 
 
 def test_settings_that_do_not_affect_results_rerun_nothing():
-    assert {key for key, entry in TABLE["keys"].items() if entry["reruns"] == []} == IDLE
+    assert {key for key, entry in KEYS.items() if entry["reruns"] == []} == IDLE
 
 
 def test_keys_that_are_planned_or_predicted_rerun_every_rule_there_is():
-    left_out = set(TABLE["more_than_params"]) - set(TABLE["planned"])
-    entries = [ENTRIES["keys", key] for key in TABLE["keys"] if key not in left_out]
+    left_out = set(TABLE["other_jobs"]) - set(TABLE["planned"])
+    entries = [ENTRIES["keys", key] for key in KEYS if key not in left_out]
     rules = {job.split(" ")[0] for entry in entries for job in flat(entry["reruns"])}
     assert RULES.keys() - rules == {"download"}
 
@@ -200,96 +224,36 @@ def test_exactly_what_the_table_says_runs_again(reruns, entry):
     assert reruns(ENTRIES[entry]) == flat(ENTRIES[entry]["reruns"])
 
 
-# Settings, as params of rules.
+# Settings, as params and inputs of rules.
 
 
-@pytest.fixture(scope="module")
-def graphs(planned_before):
-    """All jobs of each experiment, with settings and code of their params."""
-    tree, jobs = planned_before
-    config = yaml.safe_load((tree / TINY).read_text("utf-8"))
-    changed = (
-        "splits.<name>.sample",
-        "splits.<name>.without",
-        "splits.<name>.exclude",
-        "splits.<name>.topics.field",
-        "systems.<name>.onng.recall",
-        "systems.<name>.fuse.method",
-        "rerankers.<name>.filters",
-    )
-    for key in changed:
-        for path, value in TABLE["keys"][key]["set"].items():
-            put(config, path.split("."), value)
-    linear = {"systems": ["cort", "bm25"], "method": "linear"}
-    config["systems"] |= {
-        "weighed": {"fuse": {**linear, "weights": [1, 2]}},
-        "tuned": {"fuse": {**linear, "tune": "RR@10"}},
-        "light": {"rerank": "tuned", "reranker": "cross", "tune": "RR@10"},
-        "folded": {"fuse": {**linear, "tune": {"measure": "RR@10", "folds": 3}}},
-        "folded-cross": {"rerank": "cort", "reranker": "cross", "tune": {"measure": "RR@10", "folds": 3}},
-    }
-    del config["lexical"]["expanded"]["b"]
-    config["lexical"]["expanded"]["tune"] = {"k1": [0.9], "b": [0.3, 0.4], "measure": "RR@10", "folds": 3}
-    (tree / "tiny" / "more.yaml").write_text(yaml.safe_dump(config, sort_keys=False), "utf-8")
-    jobs = {**{name: jobs_of(tree, f"tiny/{name}.yaml") for name in ("tiny", "more")}, **jobs}
-    return {name: [(job, why.parse(job.params)) for job in listed] for name, listed in jobs.items()}
+def predict(graph, section, name, entry):
+    """Jobs that get other params or inputs, or read a file that an entry edits, and all that follow."""
+    if section == "keys":
+        return after(graph.jobs, graph.changed[name])
+    return after(graph.jobs, {name_of(job) for job in graph.jobs if {*entry["edit"]} & {*job.inputs}})
 
 
-def names(settings, path):
-    """Whether settings of a job have one at a path, or a mapping that it lies in."""
-    return path in settings or any(
-        isinstance(value, dict) and path.startswith(f"{place}.") for place, value in settings.items()
-    )
+def test_what_gets_other_params_or_inputs_and_what_follows_runs_again(graphs):
+    different = {}
+    for (section, name), entry in ENTRIES.items():
+        graph, expected = graphs[entry.get("experiment", "tiny")], flat(entry["reruns"])
+        if section != "events" and (found := predict(graph, section, name, entry)) != expected:
+            different[name] = {name_of(job) for job in graph.jobs} & expected - found
+    assert sorted(different) == sorted(TABLE["other_jobs"])
+    # Whatever else runs is a new job. All files of another data set are new.
+    assert {name for name, jobs in different.items() if jobs} == {"dataset"}
 
 
-def predict(jobs, entry):
-    """Jobs whose params name a setting that an entry changes, or that read a file it edits, and all that follow."""
-    paths = {path for key, value in entry.get("set", {}).items() for path in flat_settings(value, key)}
-    edited = set(entry.get("edit", []))
-    first = {
-        name_of(job)
-        for job, params in jobs
-        if edited & set(job.inputs) or any(names(params.settings, path) for path in paths)
-    }
-    return after([job for job, _ in jobs], first)
-
-
-def test_what_names_a_setting_or_reads_a_file_and_what_follows_runs_again(graphs):
-    different = [
-        name
-        for (section, name), entry in ENTRIES.items()
-        if section != "events" and predict(graphs[entry.get("experiment", "tiny")], entry) != flat(entry["reruns"])
-    ]
-    assert sorted(different) == sorted(TABLE["more_than_params"])
-
-
-def key_of(path):
-    """The key of the schema that a path in a config belongs to, or lies in; None if there is none."""
-    for key in LEAVES:
-        # A released model is a base model of its section and name.
-        released = r"((encoder|reranker|weigher|expander)\.)?" if key.startswith("base_models") else ""
-        pattern = re.escape(key).replace("<name>", released + r"[^.]+")
-        if re.fullmatch(rf"{pattern}(\..+)?", path):
-            return key
-    return None
-
-
-def test_params_name_every_key_of_the_config(graphs):
-    found = [(job.rule, path) for jobs in graphs.values() for job, params in jobs for path in params.settings]
-    # A section may be named as a whole.
-    sections = {".".join(key.split(".")[:end]) for key in LEAVES for end in range(1, key.count(".") + 1)}
-    whole = "|".join(re.escape(section).replace("<name>", "[^.]+") for section in sections)
-    unknown = {path for rule, path in found if key_of(path) is None}
-    # The base model that a released one is, which nobody names.
-    derived = {path for path in unknown if re.fullmatch(r"(expanders|weighers)\.\w+\.base_model", path)}
-    assert sorted(path for path in unknown - derived if not re.fullmatch(whole, path)) == []
-    named = {key_of(path) for _, path in found}
-    assert sorted(named & IDLE) == []
-    assert sorted(set(LEAVES) - IDLE - named) == sorted(TABLE["structural"])
+def test_every_key_that_affects_results_and_no_other_changes_params_or_inputs_of_jobs(graphs):
+    changed = {key: names for graph in graphs.values() for key, names in graph.changed.items()}
+    assert {key for key, names in changed.items() if not names} == IDLE
+    # The stored settings hold every key.
+    assert {key for key, names in changed.items() if names == {"resolve"}} == {*TABLE["reported"]}
 
 
 # Modules: what a stage imports, at once or later, is part of its code. cort/runtime/ is not: it knows no results. Nor
-# are the declarations of keys in cort/settings/, whose values are params.
+# are the declarations of keys and paths in cort/config/, whose values are params, inputs and outputs.
 
 
 def name_of(job):
@@ -298,15 +262,9 @@ def name_of(job):
     return rule if name == rule else f"{rule} {name}"
 
 
-def test_every_job_watches_what_its_stage_imports(graphs):
-    code = {
-        job.rule: {path for path in params.code if path.endswith(".py")}
-        for jobs in graphs.values()
-        for job, params in jobs
-    }
-    assert code == {rule: program(command_of(rule)) for rule in code}
-    # Made only for an encoder that has a teacher.
-    assert RULES.keys() - code.keys() == {"score_triples"}
+def test_every_rule_watches_what_its_stage_imports():
+    code = {name: {path for path in rule.params.code if path.endswith(".py")} for name, rule in RULES.items()}
+    assert code == {name: program(command_of(name)) for name in RULES}
 
 
 def after(jobs, first):
@@ -327,7 +285,7 @@ EDITED = ("cort/training/losses.py", "cort/evaluation/measures.py", "cort/format
     "path", [EDITED[0], *(pytest.param(path, marks=pytest.mark.exhaustive) for path in EDITED[1:])]
 )
 def test_an_edited_module_reruns_the_stages_that_import_it_and_what_follows(graphs, reruns, path):
-    jobs = [job for job, _ in graphs["tiny"]]
+    jobs = graphs["tiny"].jobs
     expected = after(jobs, {name_of(job) for job in jobs if path in program(command_of(job.rule))})
     found = reruns({"edit": [path]})
     assert found == expected
@@ -351,7 +309,7 @@ def test_an_edited_module_is_built_again_to_the_same_bytes(graphs, built, tmp_pa
     replace(folder / path, (folder / path).read_bytes() + b"\nEDITED = True\n")
     status, output = snakemake(folder, "--cores", 2, "--printshellcmds", "--configfile", TINY)
     assert status == 0, output[-3_000:]
-    jobs = [job for job, _ in graphs["tiny"]]
+    jobs = graphs["tiny"].jobs
     assert planned_jobs(output) == after(jobs, {name_of(job) for job in jobs if path in program(command_of(job.rule))})
     assert contents(folder) == before
     assert planned_jobs(snakemake(folder, "--dry-run", "--printshellcmds", "--configfile", TINY)[1]) == set()

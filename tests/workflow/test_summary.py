@@ -1,12 +1,12 @@
 import pytest
 
+from cort.config.comparisons import pairs
+from cort.config.experiment import Experiment
+from cort.config.load import complete
 from cort.evaluation.comparisons import Comparisons
-from cort.experiment.checks import complete
-from cort.experiment.comparisons import pairs
-from cort.experiment.experiment import Experiment
 from cort.formats.artifacts import write_artifact
 from workflow import summary
-from workflow.settings import compared_systems
+from workflow.params import compared_systems
 
 
 class Wildcards:
@@ -66,30 +66,26 @@ def test_a_released_encoder_is_compared_with_its_training():
 
 def test_smaller_vectors_are_systems_of_their_own_compared_with_the_whole_ones():
     config = written()
-    config["encoders"]["first"] |= {"dimensions": [2, 4], "storage": ["fp16", "int8"], "matryoshka": True}
-    config["systems"]["half"] = {"retrieve": "second", "storage": "fp16"}
-    config = complete(config, "d.yaml")
-    assert config["encoders"]["first"].keys().isdisjoint({"dimensions"})
-    assert config["encoders"]["first"]["storage"] == "fp16"
-    experiment = Experiment(config)
-    made = ["one", "one-int8", "one-2", "one-2-int8", "one-4", "one-4-int8"]
-    assert [name for name in experiment.systems if name.startswith("one")] == made
-    assert pairs(experiment, "test")["contrasts"] == [*((name, "one") for name in made[1:]), ("half", "two")]
+    config["encoders"]["first"] |= {"storage": "fp16", "matryoshka": True}
+    config["systems"] |= {
+        "half": {"retrieve": "second", "storage": "fp16"},
+        "one-2": {"retrieve": "first", "dimension": 2},
+        "one-2-int8": {"retrieve": "first", "dimension": 2, "storage": "int8"},
+    }
+    experiment = Experiment(complete(config, "d.yaml"))
+    contrasts = [("half", "two"), ("one-2", "one"), ("one-2-int8", "one")]
+    assert pairs(experiment, "test")["contrasts"] == contrasts
     small = experiment.systems["one-2-int8"]
     assert small.inputs("test") == experiment.systems["one"].inputs("test")
-    assert [(option.name, option.value) for option in small.options("test")] == [
-        ("dimension", 2),
-        ("storage", "int8"),
-        ("matryoshka", True),
-    ]
+    assert small.options("test") == {"dimension": 2, "storage": "int8", "matryoshka": True}
     assert small.describe() == "encoder first, exact search, 2 first numbers of each vector, int8"
     assert [experiment.systems[name].fits_engines() for name in ("one", "one-2")] == [True, False]
 
 
 def test_the_stage_is_given_these_pairs(experiment):
-    words = compared_systems(experiment, Wildcards)
-    assert words[:8] == ["--systems", "bm25", "one", "two", "graph", "both", "fused", "re"]
-    assert words[words.index("--starts") :] == ["--starts", "two=one", "--contrasts", "re=both"]
+    given = compared_systems(experiment, Wildcards)
+    assert given["systems"] == ["bm25", "one", "two", "graph", "both", "fused", "re"]
+    assert (given["starts"], given["contrasts"]) == (["two=one"], ["re=both"])
 
 
 def test_all_verdicts_are_printed_split_by_split(experiment, tmp_path, monkeypatch, capsys):

@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 
 from cort import deploy
+from cort.config.load import load
+from cort.config.stored import write_experiment
 from cort.evaluation.comparisons import LOSS, NOT_SIGNIFICANT, WIN, Comparison, Comparisons
-from cort.experiment.checks import load
-from cort.experiment.stored import write_experiment
 from cort.formats.artifacts import write_artifact
 from cort.formats.shards import write_shard
 from cort.reporting.results import Hardware, Latencies, LatencyRow
 from tests.support.vectors import names
-from workflow import settings, verdict
+from workflow import params, verdict
 
 CONFIGS = verdict.CONFIGS
 
@@ -356,8 +356,7 @@ def test_the_language_can_be_changed_when_a_deployment_is_filled_in(folder, buil
     path.write_text(path.read_text("utf-8") + "lexical: {bm25: {language: de}}\n", "utf-8")
     main, synthetic = load(path), load(path.with_name("docs-synthetic.yaml"))
     assert [one.config["lexical"]["bm25"]["language"] for one in (main, synthetic)] == ["de", "de"]
-    words = settings.deployment(main, SimpleNamespace(deployment="search"))
-    assert words[words.index("--language") + 1] == "de"
+    given = params.deployment(main, SimpleNamespace(deployment="search"))
+    assert given["language"] == "de"
     # The stage has all these options.
-    known = {f"--{field.name.replace('_', '-')}" for field in fields(deploy.Options)}
-    assert {word for word in words if word.startswith("--")} <= known
+    assert given.keys() <= {*deploy.Options.model_fields}

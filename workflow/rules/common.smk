@@ -1,18 +1,23 @@
 """The config, wildcard constraints, and functions for the inputs, params and resources of rules.
 
 Settings and the code of a stage are params, so that a change of either runs its rules again; Snakemake compares them.
-Logs and benchmarks are named after rules. A new rule needs this and no more, beside its stage, `cort/mean.py`:
+Logs and benchmarks are named after the rule and the wildcards of its output. A rule beside its stage, `cort/mean.py`:
 
     rule mean:
         input:
             runs=of(inputs.of_split, paths.RUN),
         output:
             paths.MEAN,
+        log:
+            "logs/{dataset}/mean/{split}.log",
+        benchmark:
+            "benchmarks/{dataset}/mean/{split}.tsv"
         resources:
             mem_mb=growing(1000, per_mb=2),
             runtime=growing(60),
         params:
-            options=options("splits.{split}.measures", "seed"),
+            code=code_of("mean"),
+            options=options(("splits.{split}", "measures"), "seed"),
         message:
             "Average the runs of {wildcards.split}"
         shell:
@@ -28,29 +33,21 @@ from pathlib import Path
 from snakemake.exceptions import WorkflowError
 
 from cort.downloads import smoke_test
-from cort.experiment.checks import ConfigError, complete, read
-from cort.experiment.downloads import file_pattern, resolve
-from cort.experiment.experiment import Experiment
-from cort.experiment.splits import labelled_twice
+from cort.config.load import ConfigError, complete, read
+from cort.config.downloads import file_pattern, resolve
+from cort.config.experiment import Experiment
 from cort.retrieval.indexes import GRAPHS, INDEXES
-from cort.settings import paths
-from cort.settings.config import any_of, is_copied
+from cort.config import paths
+from cort.config.entries import any_of, is_copied
+from cort.runtime.command_line import words_of
 from cort.runtime.devices import visible_devices
 from cort.runtime.interruption import ATTACHED
 from cort.runtime.program import ROOT
 from cort.runtime.progress import CONSOLE
-from cort.systems.registry import RULES
-from workflow import inputs, settings
-from workflow.settings import all_of, among, look_up, optional
-from workflow.snakemake_api import (
-    complete_rules,
-    cores_of,
-    failures,
-    limit,
-    planned_files,
-    retry_no_mistakes,
-    runs_here,
-)
+from workflow import inputs, params
+from workflow.params import code_of, look_up
+from workflow.running import SUMMARY_FOLLOWS
+from workflow.snakemake_api import cores_of, failures, is_new, limit, planned_files, retry_no_mistakes, runs_here
 
 # Jobs run the Python that runs Snakemake, even if its environment is not activated, and the stages of this project, even
 # in another folder.
@@ -86,6 +83,8 @@ experiment = Experiment(config)
 
 MODEL_FILES = ("model.safetensors", "config.json", "tokenizer.json", "tokenizer_config.json")
 TABLES = (".csv", ".md", ".tex")
+# Options about requests to the endpoint, which affect no result.
+LIMITS = words_of({name: value for name, value in config.get("endpoint", {}).items() if name != "model"})
 # More threads per job help little.
 MOST_THREADS = 8
 # Limits of this machine for all jobs together; None on a cluster, which chooses machines.
@@ -139,6 +138,11 @@ def having(section, path, wanted=True):
     return any_of(name for name, entry in config[section].items() if has(entry) == wanted)
 
 
+def made_by(rule):
+    """Pattern of the names of systems whose runs a rule makes."""
+    return any_of(name for name, system in experiment.systems.items() if system.rule == rule)
+
+
 # Inputs.
 
 
@@ -149,7 +153,7 @@ def of(function, *arguments):
 
 def setting(path):
     """Value at a path of the config such as "encoders.{encoder}.training.gpus"."""
-    return lambda wildcards: look_up(experiment, path, wildcards)[1]
+    return lambda wildcards: look_up(experiment, path, wildcards)
 
 
 def chosen(path, **names):
@@ -193,8 +197,8 @@ def table(name):
 
 
 def options(*parts, **renamed):
-    """Options of a stage for settings: paths in the config, and functions of workflow/settings.py."""
-    return partial(settings.join(*parts, **renamed), experiment)
+    """Options of a stage by paths in the config, and functions of workflow/params.py."""
+    return params.options(experiment, *parts, **renamed)
 
 
 def folder_of_model(wildcards, input):
@@ -232,11 +236,9 @@ def gpus(requested):
     return get
 
 
-def run_threads(made):
+def run_threads(wildcards):
     """Threads of a run: all cores for the queries of the training split, many more than others, as training waits."""
-    if made.gpu or not made.threads:
-        return GPU_THREADS if made.threads else 1
-    return lambda wildcards: MOST_THREADS if wildcards.split == "train" else HALF
+    return MOST_THREADS if wildcards.split == "train" else HALF
 
 
 def training_threads(section):

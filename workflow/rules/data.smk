@@ -1,5 +1,7 @@
 """Passages, queries and judgements as checked tables, and what is odd in them."""
 
+from cort.config.collection import Pydocs
+
 # Local rules need a network, which compute nodes may not have.
 
 
@@ -7,21 +9,23 @@
 rule download:
     output:
         paths.PUBLIC_FILE,
+    log:
+        "logs/{dataset}/download/{source}.{file}.log",
+    benchmark:
+        "benchmarks/{dataset}/download/{source}.{file}.tsv"
     wildcard_constraints:
         file=file_pattern(),
     # What cannot be fetched, and mistakes in queries and judgements, show before hours of work.
     priority: 2
     localrule: True
-    resources:
-        # No param, since the source of a file affects no result.
-        folder=config["downloads"]["folder"],
     params:
+        code=code_of("download"),
         downloads=paths.KEPT,
     message:
         "Get {wildcards.source}/{wildcards.file}"
     shell:
         "exec python -m cort.download --name {wildcards.source:q}/{wildcards.file:q} --downloads {params.downloads:q}"
-        " --folder {resources.folder:q} --output {output:q} --log {log:q}"
+        " --folder {config[downloads][folder]:q} --output {output:q} --log {log:q}"
 
 
 rule pydocs:
@@ -36,15 +40,20 @@ rule pydocs:
             allow_missing=True,
         ),
         filters=paths.RAW_FILTERS,
+    log:
+        "logs/{dataset}/pydocs.log",
+    benchmark:
+        "benchmarks/{dataset}/pydocs/pydocs.tsv"
     threads: 4
     resources:
         mem_mb=growing(2000),
         runtime=growing(30),
     params:
+        code=code_of("pydocs"),
         folder=subpath(output.collection, parent=True),
         # The standard library's docstrings depend on it.
         python=sys.version_info[:3],
-        options=options(all_of("collection.pydocs"), "seed"),
+        options=options(("collection.pydocs", Pydocs), "seed"),
     message:
         "Collect docstrings of Python and the locked packages"
     shell:
@@ -60,6 +69,10 @@ rule collection:
         **({"sources": paths.IMPORT_SOURCES} if experiment.source else {}),
         passages=paths.PASSAGES,
         counts=paths.IMPORT_COUNTS,
+    log:
+        "logs/{dataset}/collection.log",
+    benchmark:
+        "benchmarks/{dataset}/collection/collection.tsv"
     wildcard_constraints:
         dataset=any_of([config["dataset"]]),
     localrule: experiment.source in ("irds", "hf")
@@ -68,9 +81,10 @@ rule collection:
         mem_mb=growing(2000, per_mb=1),
         runtime=growing(120),
     params:
-        options=options(settings.collection),
+        code=code_of("collection"),
+        options=options(params.collection),
         # Contents of a folder.
-        state=settings.state_of_folder(experiment),
+        state=params.state_of_folder(experiment),
     message:
         "Read the documents of {wildcards.dataset}"
     shell:
@@ -85,11 +99,16 @@ rule import_split:
         queries=paths.IMPORTED_QUERIES,
         qrels=paths.IMPORTED_QRELS,
         sources=paths.SPLIT_SOURCES,
+    log:
+        "logs/{dataset}/import_split/{split}.log",
+    benchmark:
+        "benchmarks/{dataset}/import_split/{split}.tsv"
     wildcard_constraints:
         split=any_of(name for name, split in config["splits"].items() if is_copied(split)),
     localrule: True
     params:
-        options=options(settings.imported_split),
+        code=code_of("import_split"),
+        options=options(params.imported_split),
     message:
         "Read the queries and judgements of {wildcards.split} from their source"
     shell:
@@ -102,15 +121,21 @@ rule passage_queries:
         paths.PASSAGES,
     output:
         paths.CANDIDATES,
+    log:
+        "logs/{dataset}/passage_queries.log",
+    benchmark:
+        "benchmarks/{dataset}/passage_queries/passage_queries.tsv"
     wildcard_constraints:
         dataset=any_of([config["dataset"]] if experiment.generated_from == "endpoint" else []),
     localrule: True
     params:
-        options=options(settings.passage_queries, settings.endpoint, "seed"),
+        code=code_of("passage_queries"),
+        options=options("endpoint.model", params.passage_queries, "seed"),
     message:
         "Make queries of passages of {wildcards.dataset}"
     shell:
-        "exec python -m cort.passage_queries --passages {input:q} {params.options:q} --output {output:q} --log {log:q}"
+        "exec python -m cort.passage_queries --passages {input:q} {params.options:q} --cache {paths.ANSWERS:q}"
+        " {LIMITS:q} --output {output:q} --log {log:q}"
 
 
 rule judge:
@@ -121,17 +146,22 @@ rule judge:
         queries=paths.IMPORTED_QUERIES,
         qrels=paths.IMPORTED_QRELS,
         counts=paths.GENERATED_COUNTS,
+    log:
+        "logs/{dataset}/judge/{split}.log",
+    benchmark:
+        "benchmarks/{dataset}/judge/{split}.tsv"
     wildcard_constraints:
         split=having("splits", "judge"),
     localrule: True
     params:
-        options=options("splits.{split}.judge.depth", settings.endpoint, "collection.aggregate"),
+        code=code_of("judge"),
+        options=options("splits.{split}.judge.depth", "endpoint.model", "collection.aggregate"),
     message:
         "Judge what systems retrieve for {wildcards.split}"
     shell:
         "exec python -m cort.judge --runs {input.runs:q} --queries {input.queries:q} --passages {input.passages:q}"
-        " {params.options:q} --output-queries {output.queries:q} --output-qrels {output.qrels:q}"
-        " --output-counts {output.counts:q} --log {log:q}"
+        " {params.options:q} --cache {paths.ANSWERS:q} {LIMITS:q} --output-queries {output.queries:q}"
+        " --output-qrels {output.qrels:q} --output-counts {output.counts:q} --log {log:q}"
 
 
 rule generate:
@@ -141,13 +171,23 @@ rule generate:
         queries=paths.IMPORTED_QUERIES,
         qrels=paths.IMPORTED_QRELS,
         counts=paths.GENERATED_COUNTS,
+    log:
+        "logs/{dataset}/generate/{split}.log",
+    benchmark:
+        "benchmarks/{dataset}/generate/{split}.tsv"
     wildcard_constraints:
         split=having("splits", "generate"),
     resources:
         mem_mb=growing(1000, per_mb=10),
         runtime=growing(60),
     params:
-        options=options(settings.generated_split, "collection.aggregate", "seed"),
+        code=code_of("generate"),
+        options=options(
+            ("splits.{split}.generate", "min_words", "max_words"),
+            params.generated_split,
+            "collection.aggregate",
+            "seed",
+        ),
     message:
         "Make queries and judgements of {wildcards.split} from documents"
     shell:
@@ -166,12 +206,17 @@ rule split:
         qrels=paths.QRELS,
         counts=paths.JUDGEMENT_COUNTS,
         oddities=paths.ODDITIES,
+    log:
+        "logs/{dataset}/split/{split}.log",
+    benchmark:
+        "benchmarks/{dataset}/split/{split}.tsv"
     priority: 2
     resources:
         mem_mb=growing(2000, per_mb=0.1),
         runtime=growing(60),
     params:
-        options=options(settings.selection, "collection.aggregate"),
+        code=code_of("split"),
+        options=options(params.selection, "collection.aggregate"),
     message:
         "Read the queries and judgements of the split {wildcards.split}"
     shell:
@@ -190,11 +235,16 @@ rule inspect:
     output:
         findings=paths.INSPECTION,
         ids=paths.INSPECTED_IDS,
+    log:
+        "logs/{dataset}/inspect.log",
+    benchmark:
+        "benchmarks/{dataset}/inspect/inspect.tsv"
     resources:
         mem_mb=growing(2000, per_mb=0.1),
         runtime=growing(60),
     params:
-        options=options(settings.inspection, "collection.aggregate"),
+        code=code_of("inspect"),
+        options=options(params.inspection, "collection.aggregate"),
     message:
         "Look at the passages, queries and judgements of {config[dataset]}"
     shell:

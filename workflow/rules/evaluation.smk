@@ -6,12 +6,17 @@ rule aggregate:
         paths.RUN,
     output:
         paths.DOCUMENT_RUN,
+    log:
+        "logs/{dataset}/aggregate/{split}.{system}.log",
+    benchmark:
+        "benchmarks/{dataset}/aggregate/{split}.{system}.tsv"
     group:
         "evaluation"
     resources:
         mem_mb=growing(2000, per_mb=8),
         runtime=growing(30),
     params:
+        code=code_of("aggregate"),
         options=options("collection.aggregate"),
     message:
         "Rank documents by the passages of {wildcards.system} on {wildcards.split}"
@@ -28,13 +33,18 @@ rule evaluate:
         measures=paths.MEASURES,
         per_query=paths.PER_QUERY,
         recall=paths.RECALL,
+    log:
+        "logs/{dataset}/evaluate/{split}.{system}.log",
+    benchmark:
+        "benchmarks/{dataset}/evaluate/{split}.{system}.tsv"
     group:
         "evaluation"
     resources:
         mem_mb=growing(4000),
         runtime=growing(30),
     params:
-        options=options(among("splits.{split}", "measures", "relevance_level")),
+        code=code_of("evaluate"),
+        options=options(("splits.{split}", "measures", "relevance_level")),
     message:
         "Measure {wildcards.system} on {wildcards.split}"
     shell:
@@ -50,13 +60,18 @@ rule depths:
         qrels=paths.QRELS,
     output:
         paths.DEPTHS,
+    log:
+        "logs/{dataset}/depths/{split}.{system}.log",
+    benchmark:
+        "benchmarks/{dataset}/depths/{split}.{system}.tsv"
     resources:
         mem_mb=growing(2000, per_mb=8),
         runtime=growing(60),
     params:
+        code=code_of("analyze depths"),
         options=options(
-            settings.curve_depths,
-            settings.weight,
+            params.curve_depths,
+            params.weight,
             "splits.{split}.relevance_level",
             "collection.aggregate",
             measures="evaluation.depth_measures",
@@ -75,13 +90,18 @@ rule overlap:
         queries=paths.QUERIES,
     output:
         paths.OVERLAP,
+    log:
+        "logs/{dataset}/overlap/{split}.log",
+    benchmark:
+        "benchmarks/{dataset}/overlap/{split}.tsv"
     group:
         "report"
     resources:
         mem_mb=growing(2000, per_mb=8),
         runtime=growing(30),
     params:
-        options=options(settings.explored),
+        code=code_of("analyze overlap"),
+        options=options(params.explored),
     message:
         "Compute the overlap of systems on {wildcards.split}, which has no judgements"
     shell:
@@ -99,12 +119,17 @@ rule agreement:
         other_per_query=of(inputs.measured_on_both, "other"),
     output:
         paths.AGREEMENT,
+    log:
+        "logs/{dataset}/agreement/{split}.{other}.log",
+    benchmark:
+        "benchmarks/{dataset}/agreement/{split}.{other}.tsv"
     group:
         "report"
     resources:
         mem_mb=growing(2000, per_mb=8),
         runtime=growing(15),
     params:
+        code=code_of("analyze agreement"),
         options=options(
             "splits.{split}.relevance_level",
             "seed",
@@ -125,12 +150,17 @@ rule consistency:
         reference=chosen(paths.measured_run(config), system="evaluation.consistency.reference"),
     output:
         paths.CONSISTENCY,
+    log:
+        "logs/{dataset}/consistency/{split}.{system}.log",
+    benchmark:
+        "benchmarks/{dataset}/consistency/{split}.{system}.tsv"
     group:
         "report"
     resources:
         mem_mb=growing(2000, per_mb=8),
         runtime=growing(15),
     params:
+        code=code_of("analyze consistency"),
         options=options("evaluation.consistency.depths", reference_name="evaluation.consistency.reference"),
     message:
         "Measure the consistency of {wildcards.system} with {config[evaluation][consistency][reference]} on {wildcards.split}"
@@ -148,15 +178,20 @@ rule compare:
         comparison=f"{paths.COMPARISON}.json",
         table=f"{paths.COMPARISON}.csv",
         queries=f"{paths.COMPARISON}.queries.csv",
+    log:
+        "logs/{dataset}/compare/{split}.log",
+    benchmark:
+        "benchmarks/{dataset}/compare/{split}.tsv"
     group:
         "report"
     resources:
         mem_mb=growing(2000, per_mb=8),
         runtime=growing(30),
     params:
+        code=code_of("compare"),
         options=options(
-            among("evaluation", "baseline", "confidence", "resamples", "alpha"),
-            settings.compared_systems,
+            ("evaluation", "baseline", "confidence", "resamples", "alpha"),
+            params.compared_systems,
             "seed",
         ),
     message:

@@ -1,5 +1,8 @@
 """Indexes: their building, tuning and audits."""
 
+from cort.config.lexical import GridSearch
+from cort.config.models import Hnsw, Onng
+
 
 rule bm25_index:
     input:
@@ -9,6 +12,10 @@ rule bm25_index:
     output:
         # A file, not the folder: Snakemake cannot compare the content of folders.
         paths.LEXICAL_INDEX,
+    log:
+        "logs/{dataset}/bm25_index/{lexical}.log",
+    benchmark:
+        "benchmarks/{dataset}/bm25_index/{lexical}.tsv"
     # Training waits for it. Without priority, smaller jobs would take the cores one by one.
     priority: 1
     threads: 8
@@ -17,8 +24,9 @@ rule bm25_index:
         heap_mb=growing(1500),
         runtime=growing(120),
     params:
+        code=code_of("index bm25"),
         folder=subpath(output[0], parent=True),
-        options=options("lexical.{lexical}.cleaning", "lexical.{lexical}.language"),
+        options=options(("lexical.{lexical}", "cleaning", "language")),
     message:
         "Index the passages for {wildcards.lexical}"
     shell:
@@ -35,18 +43,23 @@ rule bm25_tune:
         exclude=lambda wildcards: config["splits"].get("train", {}).get("exclude", []),
     output:
         paths.LEXICAL_PARAMETERS,
+    log:
+        "logs/{dataset}/bm25_tune/{lexical}.log",
+    benchmark:
+        "benchmarks/{dataset}/bm25_tune/{lexical}.tsv"
     threads: 8
     resources:
         mem_mb=growing(3500),
         heap_mb=growing(2000),
         runtime=growing(240),
     params:
+        code=code_of("tune bm25"),
         index=subpath(input.index, parent=True),
         options=options(
-            all_of("lexical.{lexical}.tune"),
+            ("lexical.{lexical}.tune", GridSearch),
             "splits.train.relevance_level",
             "collection.aggregate",
-            settings.dropped("train"),
+            params.dropped,
             "depth",
             "seed",
         ),
@@ -65,13 +78,18 @@ use rule bm25_tune as bm25_tune_folds with:
         exclude=of(inputs.excluded_results),
     output:
         paths.LEXICAL_FOLDS,
+    log:
+        "logs/{dataset}/bm25_tune_folds/{lexical}.{split}.log",
+    benchmark:
+        "benchmarks/{dataset}/bm25_tune_folds/{lexical}.{split}.tsv"
     params:
+        code=code_of("tune bm25"),
         index=subpath(input.index, parent=True),
         options=options(
-            all_of("lexical.{lexical}.tune"),
+            ("lexical.{lexical}.tune", GridSearch),
             "splits.{split}.relevance_level",
             "collection.aggregate",
-            settings.dropped("{split}"),
+            params.dropped,
             "depth",
             "seed",
         ),
@@ -85,12 +103,17 @@ rule impact_index:
     output:
         # A file, not the folder: Snakemake cannot compare the content of folders.
         paths.IMPACT_INDEX,
+    log:
+        "logs/{dataset}/impact_index/{encoder}.log",
+    benchmark:
+        "benchmarks/{dataset}/impact_index/{encoder}.tsv"
     threads: 8
     resources:
         mem_mb=growing(3000),
         heap_mb=growing(1500),
         runtime=growing(120),
     params:
+        code=code_of("index impacts"),
         folder=subpath(output[0], parent=True),
     message:
         "Index the impacts of {wildcards.encoder}"
@@ -104,21 +127,24 @@ rule onng:
         passages=shards(paths.VECTORS),
     output:
         index_files("onng"),
+    log:
+        "logs/{dataset}/onng/{encoder}.log",
+    benchmark:
+        "benchmarks/{dataset}/onng/{encoder}.tsv"
     threads: 8
     resources:
-        checkpoint_seconds=600,
         mem_mb=growing(2000, per_mb=4),
         runtime=growing(1440),
     params:
+        code=code_of("index onng"),
         folder=subpath(output[0], parent=True),
-        options=options(all_of("encoders.{encoder}.onng")),
+        options=options(("encoders.{encoder}.onng", Onng)),
         checkpoints=f"{paths.CHECKPOINTS}/onng/{{encoder}}",
     message:
         "Build the ONNG index over the vectors of {wildcards.encoder}"
     shell:
         "exec python -m cort.index onng --passages {input.passages:q} {params.options:q} --threads {threads}"
-        " --output {params.folder:q}"
-        " --checkpoints {params.checkpoints:q} --checkpoint-every {resources.checkpoint_seconds} --log {log:q}"
+        " --output {params.folder:q} --checkpoints {params.checkpoints:q} --log {log:q}"
 
 
 rule hnsw:
@@ -126,12 +152,17 @@ rule hnsw:
         passages=shards(paths.VECTORS),
     output:
         index_files("hnsw"),
+    log:
+        "logs/{dataset}/hnsw/{encoder}.log",
+    benchmark:
+        "benchmarks/{dataset}/hnsw/{encoder}.tsv"
     resources:
         mem_mb=growing(2000, per_mb=4),
         runtime=growing(1440),
     params:
+        code=code_of("index hnsw"),
         folder=subpath(output[0], parent=True),
-        options=options(all_of("encoders.{encoder}.hnsw")),
+        options=options(("encoders.{encoder}.hnsw", Hnsw)),
     message:
         "Build the HNSW index over the vectors of {wildcards.encoder}"
     shell:
@@ -143,13 +174,18 @@ rule ivfpq:
         passages=of(inputs.vectors_of_index),
     output:
         index_files("ivfpq"),
+    log:
+        "logs/{dataset}/ivfpq/{encoder}.log",
+    benchmark:
+        "benchmarks/{dataset}/ivfpq/{encoder}.tsv"
     threads: 8
     resources:
         mem_mb=growing(4000, per_mb=0.5),
         runtime=growing(1440),
     params:
+        code=code_of("index ivfpq"),
         folder=subpath(output[0], parent=True),
-        options=options(settings.ivfpq, "seed"),
+        options=options(params.ivfpq, "seed"),
     message:
         "Build the IVF-PQ index over the vectors of {wildcards.encoder}"
     shell:
@@ -165,6 +201,10 @@ rule audit:
         index=f"{paths.GRAPH}meta.json",
     output:
         paths.AUDIT,
+    log:
+        "logs/{dataset}/audit/{split}.{encoder}.{index}.log",
+    benchmark:
+        "benchmarks/{dataset}/audit/{split}.{encoder}.{index}.tsv"
     wildcard_constraints:
         index="|".join(GRAPHS),
     # The measured search has one thread; the others keep other jobs from disturbing it.
@@ -173,8 +213,11 @@ rule audit:
         mem_mb=growing(4000, per_mb=6),
         runtime=growing(720),
     params:
+        code=code_of("audit graph"),
         index=subpath(input.index, parent=True),
-        options=options(settings.audit, "collection.aggregate"),
+        options=options(
+            params.audit, "splits.{split}.relevance_level", "collection.aggregate", "seed", sample="audit.queries"
+        ),
     message:
         "Audit the index {wildcards.index} of {wildcards.encoder} on {wildcards.split} against exact search"
     shell:
@@ -190,6 +233,10 @@ rule audit_ivfpq:
         index=f"{paths.GRAPH}meta.json",
     output:
         paths.AUDIT,
+    log:
+        "logs/{dataset}/audit_ivfpq/{split}.{encoder}.{index}.log",
+    benchmark:
+        "benchmarks/{dataset}/audit_ivfpq/{split}.{encoder}.{index}.tsv"
     wildcard_constraints:
         index="ivfpq",
     # The measured search has one thread; the others keep other jobs from disturbing it.
@@ -198,9 +245,18 @@ rule audit_ivfpq:
         mem_mb=growing(8000, per_mb=1),
         runtime=growing(720),
     params:
+        code=code_of("audit ivfpq"),
         model=folder_of_model,
         index=subpath(input.index, parent=True),
-        options=options(settings.audit, settings.of_exact_search, "audit.candidates", "collection.aggregate"),
+        options=options(
+            params.audit,
+            params.exact,
+            "audit.candidates",
+            "splits.{split}.relevance_level",
+            "collection.aggregate",
+            "seed",
+            sample="audit.queries",
+        ),
     message:
         "Audit the index {wildcards.index} of {wildcards.encoder} on {wildcards.split} against exact search"
     shell:

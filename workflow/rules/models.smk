@@ -1,5 +1,23 @@
 """Base and released models, training, and what models compute for texts: vectors, scores, queries, term weights."""
 
+from cort.config.learners import EncoderLoss, RerankerLoss
+from cort.config.models import (
+    Described,
+    DescribedLengths,
+    Filters,
+    Head,
+    Hub,
+    Lengths,
+    Prompts,
+    Representation,
+    Scored,
+    Selection,
+    Sparse,
+    Sparsity,
+    TokenSettings,
+)
+from cort.config.training import Optimization
+
 OWN_BASE_MODELS = {
     name: model for name, model in config["base_models"].items() if experiment.released_model(name) is None
 }
@@ -13,6 +31,10 @@ rule base_model:
         config=f"{paths.BASE_MODEL}config.json",
         tokenizer=f"{paths.BASE_MODEL}tokenizer.json",
         tokenizer_config=f"{paths.BASE_MODEL}tokenizer_config.json",
+    log:
+        "logs/{dataset}/base_model/{base_model}.log",
+    benchmark:
+        "benchmarks/{dataset}/base_model/{base_model}.tsv"
     wildcard_constraints:
         base_model=any_of(OWN_BASE_MODELS),
     priority: 2
@@ -22,7 +44,8 @@ rule base_model:
         mem_mb=growing(4000, per_mb=1),
         runtime=growing(120),
     params:
-        options=options(settings.base_model, "seed"),
+        code=code_of("base_model"),
+        options=options(params.base_model, "seed"),
         folder=subpath(output.weights, parent=True),
     message:
         "Provide the base model {wildcards.base_model}"
@@ -30,36 +53,101 @@ rule base_model:
         "exec python -m cort.base_model {params.options:q} --output {params.folder:q} --log {log:q}"
 
 
-# Functions make similar rules: in a loop, Snakemake would run the command of the last one for all.
-def provide(section, path, *files):
-    """Make the rule that provides the released models of a section."""
-    model = section.removesuffix("s")
-
-    rule:
-        name:
-            f"pretrained_{model}"
-        input:
-            files=of(inputs.released_files, section),
-        output:
-            multiext(path, *files),
-        wildcard_constraints:
-            **{model: having(section, "pretrained")},
-        priority: 2
-        localrule: True
-        params:
-            options=options(settings.pretrained(section)),
-            folder=subpath(output[0], parent=True),
-        message:
-            f"Provide the released {model} {{wildcards.{model}}}"
-        shell:
-            "exec python -m cort.pretrained {params.options:q} --output {params.folder:q} --log {log:q}"
+# Encoders and re-rankers have a card; weighers and expanders are plain folders of transformers.
 
 
-provide("encoders", paths.RELEASED_ENCODER, paths.CARD)
-provide("rerankers", paths.RELEASED_RERANKER, paths.CARD)
-# Plain folders of transformers.
-provide("weighers", paths.RELEASED_WEIGHER, *MODEL_FILES)
-provide("expanders", paths.RELEASED_EXPANDER, *MODEL_FILES)
+rule pretrained_encoder:
+    input:
+        files=of(inputs.released_files, "encoders"),
+    output:
+        f"{paths.RELEASED_ENCODER}{paths.CARD}",
+    log:
+        "logs/{dataset}/pretrained_encoder/{encoder}.log",
+    benchmark:
+        "benchmarks/{dataset}/pretrained_encoder/{encoder}.tsv"
+    wildcard_constraints:
+        encoder=having("encoders", "pretrained"),
+    priority: 2
+    localrule: True
+    params:
+        code=code_of("pretrained"),
+        options=options(("encoders.{encoder}", "kind", Hub, Prompts, Described, DescribedLengths)),
+        folder=subpath(output[0], parent=True),
+    message:
+        "Provide the released encoder {wildcards.encoder}"
+    shell:
+        "exec python -m cort.pretrained {params.options:q} --output {params.folder:q} --log {log:q}"
+
+
+rule pretrained_reranker:
+    input:
+        files=of(inputs.released_files, "rerankers"),
+    output:
+        f"{paths.RELEASED_RERANKER}{paths.CARD}",
+    log:
+        "logs/{dataset}/pretrained_reranker/{reranker}.log",
+    benchmark:
+        "benchmarks/{dataset}/pretrained_reranker/{reranker}.tsv"
+    wildcard_constraints:
+        reranker=having("rerankers", "pretrained"),
+    priority: 2
+    localrule: True
+    params:
+        code=code_of("pretrained"),
+        options=options(
+            ("rerankers.{reranker}", "kind", "pretrained", "revision", "query_length", "max_length", "similarity")
+        ),
+        folder=subpath(output[0], parent=True),
+    message:
+        "Provide the released reranker {wildcards.reranker}"
+    shell:
+        "exec python -m cort.pretrained {params.options:q} --output {params.folder:q} --log {log:q}"
+
+
+rule pretrained_weigher:
+    input:
+        files=of(inputs.released_files, "weighers"),
+    output:
+        multiext(paths.RELEASED_WEIGHER, *MODEL_FILES),
+    log:
+        "logs/{dataset}/pretrained_weigher/{weigher}.log",
+    benchmark:
+        "benchmarks/{dataset}/pretrained_weigher/{weigher}.tsv"
+    wildcard_constraints:
+        weigher=having("weighers", "pretrained"),
+    priority: 2
+    localrule: True
+    params:
+        code=code_of("pretrained"),
+        options=options(("weighers.{weigher}", "pretrained", "revision")),
+        folder=subpath(output[0], parent=True),
+    message:
+        "Provide the released weigher {wildcards.weigher}"
+    shell:
+        "exec python -m cort.pretrained --kind weigher {params.options:q} --output {params.folder:q} --log {log:q}"
+
+
+rule pretrained_expander:
+    input:
+        files=of(inputs.released_files, "expanders"),
+    output:
+        multiext(paths.RELEASED_EXPANDER, *MODEL_FILES),
+    log:
+        "logs/{dataset}/pretrained_expander/{expander}.log",
+    benchmark:
+        "benchmarks/{dataset}/pretrained_expander/{expander}.tsv"
+    wildcard_constraints:
+        expander=having("expanders", "pretrained"),
+    priority: 2
+    localrule: True
+    params:
+        code=code_of("pretrained"),
+        options=options(("expanders.{expander}", "pretrained", "revision")),
+        folder=subpath(output[0], parent=True),
+    message:
+        "Provide the released expander {wildcards.expander}"
+    shell:
+        "exec python -m cort.pretrained --kind expander {params.options:q} --output {params.folder:q} --log {log:q}"
 
 
 rule tokenize:
@@ -69,11 +157,16 @@ rule tokenize:
     output:
         tokens=paths.TOKENS,
         lengths=paths.LENGTHS,
+    log:
+        "logs/{dataset}/tokenize/{base_model}.{text}.log",
+    benchmark:
+        "benchmarks/{dataset}/tokenize/{base_model}.{text}.tsv"
     threads: 4
     resources:
         mem_mb=growing(2000, per_mb=2),
         runtime=growing(120),
     params:
+        code=code_of("tokenize"),
         folder=subpath(input.tokenizer, parent=True),
         options=options("base_models.{base_model}.cleaning"),
     message:
@@ -90,11 +183,21 @@ rule triples:
     output:
         triples=paths.TRIPLES,
         counts=paths.TRIPLE_COUNTS,
+    log:
+        "logs/{dataset}/triples/{encoder}.{split}.log",
+    benchmark:
+        "benchmarks/{dataset}/triples/{encoder}.{split}.tsv"
     resources:
         mem_mb=growing(2000, per_mb=4),
         runtime=growing(60),
     params:
-        options=options(settings.examples("encoders.{encoder}", "triples"), "splits.{split}.relevance_level", "seed"),
+        code=code_of("triples"),
+        options=options(
+            ("encoders.{encoder}.triples", "first_rank", "last_rank", "minimum_results", "maximum_queries"),
+            params.epochs,
+            "splits.{split}.relevance_level",
+            "seed",
+        ),
     message:
         "Sample triples of {wildcards.split} for {wildcards.encoder}"
     shell:
@@ -115,13 +218,18 @@ rule import_triples:
     output:
         triples=paths.TRIPLES.replace("{split}", "train"),
         counts=paths.TRIPLE_COUNTS.replace("{split}", "train"),
+    log:
+        "logs/{dataset}/import_triples/{encoder}.log",
+    benchmark:
+        "benchmarks/{dataset}/import_triples/{encoder}.tsv"
     wildcard_constraints:
         encoder=having("encoders", "triples.file"),
     resources:
         mem_mb=growing(3000, per_mb=0.1),
         runtime=growing(240),
     params:
-        options=options(settings.released_examples("encoders.{encoder}", "triples"), "seed"),
+        code=code_of("import_triples"),
+        options=options(("encoders.{encoder}.triples", Selection), "encoders.{encoder}.training.epochs", "seed"),
     message:
         "Import the released triples of {wildcards.encoder}"
     shell:
@@ -149,25 +257,29 @@ rule train:
         last=guarded(f"{paths.ENCODER}last/{paths.CARD}"),
         curve=f"{paths.ENCODER}curve.csv",
         selection=f"{paths.ENCODER}selection.json",
+    log:
+        "logs/{dataset}/train/{encoder}.log",
+    benchmark:
+        "benchmarks/{dataset}/train/{encoder}.tsv"
     wildcard_constraints:
         encoder=having("encoders", "training"),
     threads: training_threads("encoders.{encoder}")
     resources:
         gpu=gpus("encoders.{encoder}.training.gpus"),
         processes=setting("encoders.{encoder}.training.gpus"),
-        checkpoint_seconds=600,
         mem_mb=times(16000, "encoders.{encoder}.training.gpus"),
         runtime=1440,
     params:
+        code=code_of("train"),
         base_model=subpath(input.base_model, parent=True),
         folder=subpath(output.curve, parent=True),
         options=options(
-            settings.representation,
-            settings.cleaning("encoders"),
-            settings.objective("encoders"),
-            settings.training("encoders.{encoder}"),
+            ("encoders.{encoder}", Representation, Lengths, Sparse, Sparsity, EncoderLoss),
+            ("encoders.{encoder}.training", Optimization),
+            params.cleaning,
             "splits.train.relevance_level",
             "seed",
+            query_encoder="encoders.{encoder}.queries",
         ),
         start=lambda wildcards: [os.path.dirname(file) for file in inputs.start(experiment, wildcards)],
         checkpoints=f"{paths.CHECKPOINTS}/encoders/{{encoder}}",
@@ -181,7 +293,6 @@ rule train:
         " --teacher-scores {input.teacher_scores:q} --validation-teacher-scores {input.validation_teacher_scores:q}"
         " --start {params.start:q} --threads {threads} --processes {resources.processes} --output {params.folder:q}"
         " --output-curve {output.curve:q} --output-selection {output.selection:q} --checkpoints {params.checkpoints:q}"
-        " --checkpoint-every {resources.checkpoint_seconds}"
         " --events logs/{wildcards.dataset:q}/events/encoders/{wildcards.encoder:q} --log {log:q}"
 
 
@@ -192,15 +303,20 @@ rule import_encoder:
     output:
         best=f"{paths.ENCODER}best/{paths.CARD}",
         last=f"{paths.ENCODER}last/{paths.CARD}",
+    log:
+        "logs/{dataset}/import_encoder/{encoder}.log",
+    benchmark:
+        "benchmarks/{dataset}/import_encoder/{encoder}.tsv"
     wildcard_constraints:
         encoder=having("encoders", "training", wanted=False),
     resources:
         mem_mb=growing(4000, per_mb=4),
         runtime=growing(30),
     params:
+        code=code_of("import_encoder"),
         base_model=subpath(input.base_model, parent=True),
         folder=subpath(output[0], ancestor=2),
-        options=options(settings.framing("encoders"), settings.cleaning("encoders")),
+        options=options(("encoders.{encoder}", Representation), params.cleaning),
     message:
         "Import the released encoder {wildcards.encoder}"
     shell:
@@ -215,11 +331,22 @@ rule pairs:
     output:
         pairs=paths.PAIRS,
         counts=paths.PAIR_COUNTS,
+    log:
+        "logs/{dataset}/pairs/{reranker}.{split}.log",
+    benchmark:
+        "benchmarks/{dataset}/pairs/{reranker}.{split}.tsv"
     resources:
         mem_mb=growing(2000, per_mb=4),
         runtime=growing(60),
     params:
-        options=options(settings.examples("rerankers.{reranker}", "pairs"), "splits.{split}.relevance_level", "seed"),
+        code=code_of("pairs"),
+        options=options(
+            ("rerankers.{reranker}.pairs", "first_rank", "last_rank", "minimum_results", "maximum_queries"),
+            ("rerankers.{reranker}.pairs", "negatives", "random", "positives"),
+            params.epochs,
+            "splits.{split}.relevance_level",
+            "seed",
+        ),
     message:
         "Sample pairs of {wildcards.split} for {wildcards.reranker}"
     shell:
@@ -235,13 +362,18 @@ rule import_pairs:
     output:
         pairs=paths.PAIRS.replace("{split}", "train"),
         counts=paths.PAIR_COUNTS.replace("{split}", "train"),
+    log:
+        "logs/{dataset}/import_pairs/{reranker}.log",
+    benchmark:
+        "benchmarks/{dataset}/import_pairs/{reranker}.tsv"
     wildcard_constraints:
         reranker=having("rerankers", "pairs.file"),
     resources:
         mem_mb=growing(3000, per_mb=0.1),
         runtime=growing(240),
     params:
-        options=options(settings.released_examples("rerankers.{reranker}", "pairs"), "seed"),
+        code=code_of("import_triples"),
+        options=options(("rerankers.{reranker}.pairs", Selection), "rerankers.{reranker}.training.epochs", "seed"),
     message:
         "Import the released triples of {wildcards.reranker}"
     shell:
@@ -265,21 +397,25 @@ rule train_reranker:
         last=guarded(f"{paths.RERANKER}last/{paths.CARD}"),
         curve=f"{paths.RERANKER}curve.csv",
         selection=f"{paths.RERANKER}selection.json",
+    log:
+        "logs/{dataset}/train_reranker/{reranker}.log",
+    benchmark:
+        "benchmarks/{dataset}/train_reranker/{reranker}.tsv"
     threads: training_threads("rerankers.{reranker}")
     resources:
         gpu=gpus("rerankers.{reranker}.training.gpus"),
         processes=setting("rerankers.{reranker}.training.gpus"),
-        checkpoint_seconds=600,
         mem_mb=times(16000, "rerankers.{reranker}.training.gpus"),
         runtime=1440,
     params:
+        code=code_of("train_reranker"),
         base_model=subpath(input.base_model, parent=True),
         folder=subpath(output.curve, parent=True),
         options=options(
-            settings.framing("rerankers"),
-            settings.cleaning("rerankers"),
-            settings.objective("rerankers"),
-            settings.training("rerankers.{reranker}"),
+            ("rerankers.{reranker}", Scored, Head, TokenSettings, Filters, RerankerLoss),
+            ("rerankers.{reranker}.training", Optimization),
+            params.kind_of_new,
+            params.cleaning,
             "splits.train.relevance_level",
             "seed",
         ),
@@ -292,75 +428,152 @@ rule train_reranker:
         " --validation-queries {input.validation_queries:q} --validation-run {input.validation_run:q}"
         " --validation-qrels {input.validation_qrels:q} {params.options:q} --threads {threads}"
         " --processes {resources.processes} --output {params.folder:q} --output-curve {output.curve:q}"
-        " --output-selection {output.selection:q}"
-        " --checkpoints {params.checkpoints:q} --checkpoint-every {resources.checkpoint_seconds}"
+        " --output-selection {output.selection:q} --checkpoints {params.checkpoints:q}"
         " --events logs/{wildcards.dataset:q}/events/rerankers/{wildcards.reranker:q} --log {log:q}"
 
 
 # Vectors, impacts of terms, and vectors of tokens: of the passages in shards, of queries in one file.
-def encode_passages(rule_name, command, section, path, checkpoints, *keys):
-    """Make a rule that encodes the passages with a model of a section, a shard per job."""
-    model = section.removesuffix("s")
-
-    rule:
-        name:
-            rule_name
-        input:
-            model=of(inputs.weights, section),
-            tokens=tokens(f"{section}.{{{model}}}", "passages"),
-        output:
-            path,
-        threads: GPU_THREADS
-        resources:
-            gpu=gpus(1),
-            mem_mb=growing(8000),
-            runtime=growing(1440),
-        params:
-            model=subpath(input.model, parent=True),
-            options=options(among(f"{section}.{{{model}}}", *keys)),
-            # One folder for all shards: blocks do not depend on the number of shards.
-            checkpoints=f"{paths.CHECKPOINTS}/{checkpoints}/{{{model}}}",
-        message:
-            f"Encode the passages with {{wildcards.{model}}}, shard {{wildcards.shard}}"
-        shell:
-            f"exec python -m cort.encode {command} "
-            "--model {params.model:q} --tokens {input.tokens:q} --shard {wildcards.shard} {params.options:q}"
-            " --threads {threads} --output {output:q} --checkpoints {params.checkpoints:q} --log {log:q}"
 
 
-def encode_queries(rule_name, command, path, *keys):
-    """Make a rule that encodes the queries of a split with an encoder."""
+rule encode:
+    input:
+        model=of(inputs.weights, "encoders"),
+        tokens=tokens("encoders.{encoder}", "passages"),
+    output:
+        paths.VECTORS,
+    log:
+        "logs/{dataset}/encode/{encoder}.{shard}.log",
+    benchmark:
+        "benchmarks/{dataset}/encode/{encoder}.{shard}.tsv"
+    threads: GPU_THREADS
+    resources:
+        gpu=gpus(1),
+        mem_mb=growing(8000),
+        runtime=growing(1440),
+    params:
+        code=code_of("encode vectors"),
+        model=subpath(input.model, parent=True),
+        options=options(("encoders.{encoder}", "precision", "storage")),
+        # One folder for all shards: blocks do not depend on the number of shards.
+        checkpoints=f"{paths.CHECKPOINTS}/embeddings/{{encoder}}",
+    message:
+        "Encode the passages with {wildcards.encoder}, shard {wildcards.shard}"
+    shell:
+        "exec python -m cort.encode vectors --kind passage --model {params.model:q} --tokens {input.tokens:q}"
+        " --shard {wildcards.shard} {params.options:q} --threads {threads} --output {output:q}"
+        " --checkpoints {params.checkpoints:q} --log {log:q}"
 
-    rule:
-        name:
-            rule_name
-        input:
-            model=of(inputs.weights, "encoders"),
-            tokens=tokens("encoders.{encoder}", "queries.{split}"),
-            passages=of(inputs.shard_of_passages),
-        output:
-            path,
-        threads: min(GPU_THREADS, HALF)
-        resources:
-            gpu=gpus(1),
-            mem_mb=growing(8000),
-            runtime=growing(60),
-        params:
-            model=subpath(input.model, parent=True),
-            options=options(among("encoders.{encoder}", *keys)),
-        message:
-            "Encode the queries of {wildcards.split} with {wildcards.encoder}"
-        shell:
-            f"exec python -m cort.encode {command} --kind query "
-            "--model {params.model:q} --tokens {input.tokens:q} --passages {input.passages:q} {params.options:q}"
-            " --threads {threads} --output {output:q} --log {log:q}"
+
+rule encode_impacts:
+    input:
+        model=of(inputs.weights, "encoders"),
+        tokens=tokens("encoders.{encoder}", "passages"),
+    output:
+        paths.IMPACTS,
+    log:
+        "logs/{dataset}/encode_impacts/{encoder}.{shard}.log",
+    benchmark:
+        "benchmarks/{dataset}/encode_impacts/{encoder}.{shard}.tsv"
+    threads: GPU_THREADS
+    resources:
+        gpu=gpus(1),
+        mem_mb=growing(8000),
+        runtime=growing(1440),
+    params:
+        code=code_of("encode impacts"),
+        model=subpath(input.model, parent=True),
+        options=options("encoders.{encoder}.precision"),
+        # One folder for all shards: blocks do not depend on the number of shards.
+        checkpoints=f"{paths.CHECKPOINTS}/embeddings/{{encoder}}",
+    message:
+        "Encode the passages with {wildcards.encoder}, shard {wildcards.shard}"
+    shell:
+        "exec python -m cort.encode impacts --kind passage --model {params.model:q} --tokens {input.tokens:q}"
+        " --shard {wildcards.shard} {params.options:q} --threads {threads} --output {output:q}"
+        " --checkpoints {params.checkpoints:q} --log {log:q}"
 
 
-encode_passages("encode", "vectors --kind passage", "encoders", paths.VECTORS, "embeddings", "precision", "storage")
-encode_passages("encode_impacts", "impacts --kind passage", "encoders", paths.IMPACTS, "embeddings", "precision")
-encode_passages("encode_tokens", "tokens", "rerankers", paths.LATE_VECTORS, "token_embeddings", "precision")
-encode_queries("encode_queries", "vectors", paths.QUERY_VECTORS, "precision", "storage")
-encode_queries("encode_query_impacts", "impacts", paths.QUERY_IMPACTS, "precision")
+rule encode_tokens:
+    input:
+        model=of(inputs.weights, "rerankers"),
+        tokens=tokens("rerankers.{reranker}", "passages"),
+    output:
+        paths.LATE_VECTORS,
+    log:
+        "logs/{dataset}/encode_tokens/{reranker}.{shard}.log",
+    benchmark:
+        "benchmarks/{dataset}/encode_tokens/{reranker}.{shard}.tsv"
+    threads: GPU_THREADS
+    resources:
+        gpu=gpus(1),
+        mem_mb=growing(8000),
+        runtime=growing(1440),
+    params:
+        code=code_of("encode tokens"),
+        model=subpath(input.model, parent=True),
+        options=options("rerankers.{reranker}.precision"),
+        # One folder for all shards: blocks do not depend on the number of shards.
+        checkpoints=f"{paths.CHECKPOINTS}/token_embeddings/{{reranker}}",
+    message:
+        "Encode the passages with {wildcards.reranker}, shard {wildcards.shard}"
+    shell:
+        "exec python -m cort.encode tokens --model {params.model:q} --tokens {input.tokens:q}"
+        " --shard {wildcards.shard} {params.options:q} --threads {threads} --output {output:q}"
+        " --checkpoints {params.checkpoints:q} --log {log:q}"
+
+
+rule encode_queries:
+    input:
+        model=of(inputs.weights, "encoders"),
+        tokens=tokens("encoders.{encoder}", "queries.{split}"),
+        passages=of(inputs.shard_of_passages),
+    output:
+        paths.QUERY_VECTORS,
+    log:
+        "logs/{dataset}/encode_queries/{encoder}.{split}.log",
+    benchmark:
+        "benchmarks/{dataset}/encode_queries/{encoder}.{split}.tsv"
+    threads: min(GPU_THREADS, HALF)
+    resources:
+        gpu=gpus(1),
+        mem_mb=growing(8000),
+        runtime=growing(60),
+    params:
+        code=code_of("encode vectors"),
+        model=subpath(input.model, parent=True),
+        options=options(("encoders.{encoder}", "precision", "storage")),
+    message:
+        "Encode the queries of {wildcards.split} with {wildcards.encoder}"
+    shell:
+        "exec python -m cort.encode vectors --kind query --model {params.model:q} --tokens {input.tokens:q}"
+        " --passages {input.passages:q} {params.options:q} --threads {threads} --output {output:q} --log {log:q}"
+
+
+rule encode_query_impacts:
+    input:
+        model=of(inputs.weights, "encoders"),
+        tokens=tokens("encoders.{encoder}", "queries.{split}"),
+        passages=of(inputs.shard_of_passages),
+    output:
+        paths.QUERY_IMPACTS,
+    log:
+        "logs/{dataset}/encode_query_impacts/{encoder}.{split}.log",
+    benchmark:
+        "benchmarks/{dataset}/encode_query_impacts/{encoder}.{split}.tsv"
+    threads: min(GPU_THREADS, HALF)
+    resources:
+        gpu=gpus(1),
+        mem_mb=growing(8000),
+        runtime=growing(60),
+    params:
+        code=code_of("encode impacts"),
+        model=subpath(input.model, parent=True),
+        options=options("encoders.{encoder}.precision"),
+    message:
+        "Encode the queries of {wildcards.split} with {wildcards.encoder}"
+    shell:
+        "exec python -m cort.encode impacts --kind query --model {params.model:q} --tokens {input.tokens:q}"
+        " --passages {input.passages:q} {params.options:q} --threads {threads} --output {output:q} --log {log:q}"
 
 
 rule score:
@@ -371,14 +584,19 @@ rule score:
         passages=tokens("rerankers.{reranker}", "passages"),
     output:
         paths.SCORES,
+    log:
+        "logs/{dataset}/score/{reranker}.{split}.log",
+    benchmark:
+        "benchmarks/{dataset}/score/{reranker}.{split}.tsv"
     threads: GPU_THREADS
     resources:
         gpu=gpus(1),
         mem_mb=growing(8000),
         runtime=growing(720),
     params:
+        code=code_of("score"),
         model=subpath(input.model, parent=True),
-        options=options(settings.scored_depths, "rerankers.{reranker}.precision"),
+        options=options(params.scored_depths, "rerankers.{reranker}.precision"),
         checkpoints=f"{paths.CHECKPOINTS}/scores/{{reranker}}/{{split}}",
         known=f"{paths.KNOWN_SCORES}{{split}}.arrow",
     message:
@@ -397,12 +615,17 @@ rule score_triples:
         passages=tokens("rerankers.{reranker}", "passages"),
     output:
         paths.TRIPLE_SCORES,
+    log:
+        "logs/{dataset}/score_triples/{reranker}.{encoder}.{split}.log",
+    benchmark:
+        "benchmarks/{dataset}/score_triples/{reranker}.{encoder}.{split}.tsv"
     threads: GPU_THREADS
     resources:
         gpu=gpus(1),
         mem_mb=growing(8000),
         runtime=growing(1440),
     params:
+        code=code_of("score"),
         model=subpath(input.model, parent=True),
         options=options("rerankers.{reranker}.precision"),
         checkpoints=f"{paths.CHECKPOINTS}/scores/{{reranker}}/triples/{{encoder}}.{{split}}",
@@ -421,13 +644,18 @@ rule import_expansions:
         passages=paths.PASSAGES,
     output:
         paths.EXPANSIONS,
+    log:
+        "logs/{dataset}/import_expansions/{expander}.log",
+    benchmark:
+        "benchmarks/{dataset}/import_expansions/{expander}.tsv"
     wildcard_constraints:
         expander=having("expanders", "file"),
     resources:
         mem_mb=growing(3000, per_mb=0.1),
         runtime=growing(120),
     params:
-        options=options(optional("expanders.{expander}.queries")),
+        code=code_of("expand import"),
+        options=options("expanders.{expander}.queries"),
     message:
         "Import the predicted queries {wildcards.expander}"
     shell:
@@ -441,6 +669,10 @@ rule expand:
         tokens=tokens("expanders.{expander}", "passages"),
     output:
         paths.EXPANSION_SHARD,
+    log:
+        "logs/{dataset}/expand/{expander}.{shard}.log",
+    benchmark:
+        "benchmarks/{dataset}/expand/{expander}.{shard}.tsv"
     wildcard_constraints:
         expander=having("expanders", "file", wanted=False),
     threads: GPU_THREADS
@@ -449,11 +681,10 @@ rule expand:
         mem_mb=growing(8000),
         runtime=growing(2880),
     params:
+        code=code_of("expand predict"),
         model=subpath(input.model, parent=True),
         options=options(
-            among("expanders.{expander}", "queries", "passage_length", "query_length", "precision"),
-            optional("expanders.{expander}.top_k"),
-            optional("expanders.{expander}.beams"),
+            ("expanders.{expander}", "queries", "passage_length", "query_length", "precision", "top_k", "beams"),
             "seed",
         ),
         checkpoints=f"{paths.CHECKPOINTS}/expansions/{{expander}}",
@@ -470,14 +701,19 @@ rule weigh:
         tokens=tokens("weighers.{weigher}", "passages"),
     output:
         paths.TERM_WEIGHTS_SHARD,
+    log:
+        "logs/{dataset}/weigh/{weigher}.{shard}.log",
+    benchmark:
+        "benchmarks/{dataset}/weigh/{weigher}.{shard}.tsv"
     threads: GPU_THREADS
     resources:
         gpu=gpus(1),
         mem_mb=growing(8000),
         runtime=growing(1440),
     params:
+        code=code_of("weigh"),
         model=subpath(input.model, parent=True),
-        options=options(among("weighers.{weigher}", "passage_length", "scale", "square_root", "precision")),
+        options=options(("weighers.{weigher}", "passage_length", "scale", "square_root", "precision")),
         checkpoints=f"{paths.CHECKPOINTS}/term_weights/{{weigher}}",
     message:
         "Weigh the terms of the passages with {wildcards.weigher}, shard {wildcards.shard}"

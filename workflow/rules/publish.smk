@@ -1,14 +1,21 @@
 """What people see of the results: report, explorer, submissions, deployments, latencies, provenance."""
 
+from cort.config.evaluation import Deployment, Explorer
+
 
 rule resolve:
     output:
         paths.EXPERIMENT,
+    log:
+        "logs/{dataset}/resolve.log",
+    benchmark:
+        "benchmarks/{dataset}/resolve/resolve.tsv"
     resources:
         mem_mb=growing(1000),
         runtime=growing(10),
     params:
-        options=options(settings.whole_config),
+        code=code_of("resolve"),
+        options=options(params.whole_config),
     message:
         "Write the settings of {wildcards.dataset} with all defaults"
     shell:
@@ -21,6 +28,10 @@ rule latency:
         opened=lambda wildcards: inputs.searched(experiment),
     output:
         paths.LATENCY,
+    log:
+        "logs/{dataset}/latency/{split}.log",
+    benchmark:
+        "benchmarks/{dataset}/latency/{split}.tsv"
     wildcard_constraints:
         # Others were put there by somebody, or made by an experiment that shares these results.
         split=any_of([config["latency"]["split"]] if "latency" in config else []),
@@ -32,7 +43,8 @@ rule latency:
         heap_mb=growing(2000),
         runtime=growing(480),
     params:
-        options=options("latency.split", "latency.systems", "depth", settings.measured, number="latency.queries"),
+        code=code_of("latency"),
+        options=options(("latency", "split", "systems"), "depth", params.measured, number="latency.queries"),
     message:
         "Measure how long searches of {wildcards.split} take"
     shell:
@@ -49,15 +61,20 @@ rule explorer:
         passages=paths.PASSAGES,
     output:
         page=paths.EXPLORER,
+    log:
+        "logs/{dataset}/explorer/{split}.log",
+    benchmark:
+        "benchmarks/{dataset}/explorer/{split}.tsv"
     resources:
         mem_mb=growing(4000, per_mb=4),
         runtime=growing(120),
     params:
+        code=code_of("explorer"),
         options=options(
-            settings.explored,
+            params.explored,
             "splits.{split}.relevance_level",
             "collection.aggregate",
-            among("evaluation.explorer", "results", "texts"),
+            ("evaluation.explorer", Explorer),
         ),
         title=lambda wildcards: experiment.title_of_split(wildcards.split),
         folder=subpath(output.page, parent=True),
@@ -82,11 +99,17 @@ rule provenance:
         overlaps=inputs.reported(experiment, "overlaps"),
     output:
         paths.PROVENANCE,
+    log:
+        "logs/{dataset}/provenance.log",
+    benchmark:
+        "benchmarks/{dataset}/provenance/provenance.tsv"
     group:
         "report"
     resources:
         mem_mb=growing(2000),
         runtime=growing(60),
+    params:
+        code=code_of("provenance"),
     message:
         "Record the provenance of {wildcards.dataset}"
     shell:
@@ -118,12 +141,17 @@ rule report:
             multiext(paths.REPRODUCTION, "index.html", "numbers.csv") if config["papers"] else [],
             category="Reproduction",
         ),
+    log:
+        "logs/{dataset}/report.log",
+    benchmark:
+        "benchmarks/{dataset}/report/report.tsv"
     group:
         "report"
     resources:
         mem_mb=growing(2000),
         runtime=growing(30),
     params:
+        code=code_of("report"),
         results=paths.at(paths.DATASET, config),
         benchmarks=f"benchmarks/{config['dataset']}",
         folder=subpath(output.page, parent=True),
@@ -144,13 +172,18 @@ rule submission:
         queries=chosen(paths.QUERIES, split="submissions.{submission}.split"),
     output:
         paths.SUBMISSION,
+    log:
+        "logs/{dataset}/submission/{submission}.{suffix}.log",
+    benchmark:
+        "benchmarks/{dataset}/submission/{submission}.{suffix}.tsv"
     wildcard_constraints:
         suffix="tsv|trec",
     resources:
         mem_mb=growing(2000, per_mb=8),
         runtime=growing(60),
     params:
-        options=options(settings.submission),
+        code=code_of("submission"),
+        options=options(params.submission),
     message:
         "Write the submission {wildcards.submission}"
     shell:
@@ -164,14 +197,17 @@ rule deploy:
         passages=paths.PASSAGES,
     output:
         check=f"{paths.DEPLOYMENT}check.json",
+    log:
+        "logs/{dataset}/deploy/{deployment}.log",
+    benchmark:
+        "benchmarks/{dataset}/deploy/{deployment}.tsv"
     resources:
         mem_mb=growing(4000),
         runtime=growing(720),
     params:
+        code=code_of("deploy"),
         folder=subpath(output.check, parent=True),
-        options=options(
-            among("deploy.{deployment}", "system", "targets"), settings.deployment, "depth", "collection.aggregate"
-        ),
+        options=options(("deploy.{deployment}", Deployment), params.deployment, "depth", "collection.aggregate"),
     message:
         "Write {wildcards.deployment} for search engines"
     shell:

@@ -7,8 +7,8 @@ from typing import get_args
 
 import pytest
 
+from cort.config.lexical import Language
 from cort.deployment.folder import ANALYZERS, OTHERS, TEMPLATES, analysis, render_all
-from cort.settings.lexical import Language
 from tests.support.common import ROOT, TEXTS
 
 # Elasticsearch's and OpenSearch's names of filters -> those of Lucene's factories for the same classes.

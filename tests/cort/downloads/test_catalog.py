@@ -125,7 +125,7 @@ def test_a_catalogue_in_the_working_folder_is_the_one_in_use_and_none_is_shipped
 
 
 def test_downloads_of_a_smoke_test_are_kept_apart(tmp_path):
-    code = f"import sys; sys.path.insert(0, {str(ROOT)!r}); from cort.settings import paths; print(paths.KEPT)"
+    code = f"import sys; sys.path.insert(0, {str(ROOT)!r}); from cort.config import paths; print(paths.KEPT)"
     for kept in ("results/.downloads", "results/.smoke-test"):
         done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
         assert done.stdout.strip() == kept

@@ -10,7 +10,7 @@ import pytest
 
 from cort.evaluation import measures, names
 from cort.formats import tables
-from cort.formats.records import LARGEST_GRADE
+from cort.formats.fields import LARGEST_GRADE
 from cort.formats.runs import Run, read_run
 from cort.runtime.errors import InputError
 from tests.support.common import table_of

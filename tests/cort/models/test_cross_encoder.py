@@ -1,18 +1,16 @@
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
 
 from cort.formats.shards import Tokens
 from cort.models.cross_encoder import new_cross_encoder
-from cort.models.settings import PairSettings
 from cort.runtime.errors import InputError
 from tests.support.framing import frame_pair
+from tests.support.small import pair_settings
 
 CPU = torch.device("cpu")
-SETTINGS = PairSettings(query_length=8, max_length=24)
-LINEAR = replace(SETTINGS, head="linear")
+SETTINGS = pair_settings(8, 24)
+LINEAR = SETTINGS.model_copy(update={"head": "linear"})
 
 
 def pairs_of(model, caches):
@@ -69,4 +67,5 @@ def test_the_linear_head_is_a_layer_on_the_state_of_the_first_token(lm, caches):
 )
 def test_lengths_beyond_the_model_are_refused(lm, query_length, max_length, line):
     with pytest.raises(InputError, match=f"^{line} for this model; change it$"):
-        new_cross_encoder(lm, PairSettings(query_length, max_length), 3)
+        settings = pair_settings(8, 24).model_copy(update={"query_length": query_length, "max_length": max_length})
+        new_cross_encoder(lm, settings, 3)

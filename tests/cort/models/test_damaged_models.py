@@ -10,17 +10,20 @@ import transformers
 from cort import pretrained
 from cort.models.cross_encoder import load_cross_encoder, new_cross_encoder
 from cort.models.encoder import load_encoder, new_encoder
-from cort.models.settings import EncoderSettings, PairSettings
 from cort.models.sparse_encoder import load_sparse_encoder
 from cort.models.tokenizer import load_template, load_tokenizer
 from cort.runtime.errors import InputError
 from tests.support.released import BERT, change_json, change_weights, write_json, write_modules
+from tests.support.small import encoder_settings, pair_settings
 
 WEIGHTS, CONFIG, SETTINGS, MODULES = "model.safetensors", "config.json", "sentence_bert_config.json", "modules.json"
 PADDING = "tokenizer_config.json"
 TRANSFORMER, QUERY, DENSE = "document_0_Transformer", "query_0_Transformer", "2_Dense"
 LAYER = "encoder.layer.1.output.dense.weight"
-ENCODER, PAIRS = EncoderSettings("mean", 8, 12, 16), PairSettings(8, 24)
+ENCODER, PAIRS = (
+    encoder_settings("mean", 8, 12, 16),
+    pair_settings(8, 24),
+)
 
 #: kind -> which folder is damaged, and how it is loaded; None: taken in by a stage
 LOADS = {

@@ -1,25 +1,25 @@
 import shutil
-from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
 from cort.formats.shards import Tokens
-from cort.models.encoder import EncoderSettings, load_encoder, new_encoder
+from cort.models.encoder import load_encoder, new_encoder
 from cort.models.layout import model_fingerprint
 from cort.runtime.errors import InputError
+from tests.support.small import encoder_settings
 
 CPU = torch.device("cpu")
-MEAN = EncoderSettings("mean", 8, 12, 16)
-WEIGHTED = replace(MEAN, pooling="weighted_mean")
-REPBERT = EncoderSettings("mean", 32, 12, 16, "inner_product", projection=False, query_segment=0, passage_segment=1)
+MEAN = encoder_settings("mean", 8, 12, 16)
+WEIGHTED = MEAN.model_copy(update={"pooling": "weighted_mean"})
+REPBERT = encoder_settings("mean", 32, 12, 16, "inner_product", projection=False, query_segment=0, passage_segment=1)
 
 
 def test_the_weighted_mean_weights_each_token_but_trains_no_weight(lm):
     weights = torch.rand(160, generator=torch.Generator().manual_seed(1)) + 0.1
     encoder, plain = (
-        new_encoder(lm, replace(REPBERT, pooling=pooling), 3, token_weights=given).eval()
+        new_encoder(lm, REPBERT.model_copy(update={"pooling": pooling}), 3, token_weights=given).eval()
         for pooling, given in (("weighted_mean", weights.clone()), ("mean", None))
     )
     template = encoder.framings["passage"].template

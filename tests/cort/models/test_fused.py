@@ -4,13 +4,13 @@ from transformers import AutoModel
 
 from cort.models import fused
 from cort.models.cross_encoder import new_cross_encoder
-from cort.models.encoder import EncoderSettings, new_encoder
+from cort.models.encoder import new_encoder
 from cort.models.fused import FusedLinear
-from cort.models.settings import PairSettings
 from tests.support.layers import batch_of
+from tests.support.small import encoder_settings, pair_settings
 
 CPU = torch.device("cpu")
-MEAN = EncoderSettings("mean", 8, 12, 16)
+MEAN = encoder_settings("mean", 8, 12, 16)
 # Linear layers of a model of two layers, or of ALBERT's one: six of each, a projection of embeddings, a pooler.
 COUNTS = {"bert": 12, "albert": 7, "electra": 13, "roberta": 12}
 
@@ -36,7 +36,10 @@ def test_fused_layers_compute_what_those_of_transformers_do(of_type, kind):
 
 @pytest.mark.parametrize("head", ["linear", "classification"])
 def test_heads_of_re_rankers_are_not_fused_and_scores_stay_the_same(lm, head):
-    model, batch = new_cross_encoder(lm, PairSettings(8, 24, head=head), 3).eval(), batch_of(20, 7)
+    model, batch = (
+        new_cross_encoder(lm, pair_settings(8, 24, head=head), 3).eval(),
+        batch_of(20, 7),
+    )
     with torch.inference_mode():
         before = model(batch)
         model.place(CPU, "fp32")

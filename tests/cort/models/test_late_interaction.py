@@ -7,16 +7,16 @@ import torch
 
 from cort.formats.shards import Tokens
 from cort.models.late_interaction import find_punctuation, load_late_interaction, max_similarity, new_late_interaction
-from cort.models.settings import PairSettings
 from tests.conftest import saved
 from tests.support.framing import frame_of
 from tests.support.released import peer, take_a_step
+from tests.support.small import pair_settings
 
 CPU = torch.device("cpu")
 
 
 def make_pairs(lm, caches, **changes):
-    model = new_late_interaction(lm, PairSettings(8, 24, "late_interaction", dimension=5, **changes), 3).eval()
+    model = new_late_interaction(lm, pair_settings(8, 24, "late_interaction", dimension=5, **changes), 3).eval()
     return model, model.pairs(Tokens(caches["queries.train"]), Tokens(caches["passages"]))
 
 

@@ -9,10 +9,13 @@ import transformers
 from cort.models.cross_encoder import new_cross_encoder
 from cort.models.encoder import new_encoder
 from cort.models.loading import load_transformer
-from cort.models.settings import EncoderSettings, PairSettings
 from tests.support.released import BERT, change_weights
+from tests.support.small import encoder_settings, pair_settings
 
-ENCODER, PAIRS = EncoderSettings("mean", 8, 12, 16), PairSettings(8, 24)
+ENCODER, PAIRS = (
+    encoder_settings("mean", 8, 12, 16),
+    pair_settings(8, 24),
+)
 SIZES = {**BERT, "vocab_size": 160, "num_hidden_layers": 1, "max_position_embeddings": 48}
 ROBERTA = transformers.RobertaConfig(**SIZES, pad_token_id=0)
 

@@ -1,6 +1,5 @@
 """Every kind and type of model: parity with sentence-transformers when trained, longest inputs, half precision."""
 
-from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -14,23 +13,24 @@ from cort.models.encoder import load_encoder, new_encoder
 from cort.models.loading import load_transformer
 from cort.models.precision import is_right
 from cort.models.rerankers import load_reranker, new_reranker
-from cort.models.settings import EncoderSettings, PairSettings
+from cort.models.settings import EncoderSettings
 from cort.models.tokenizer import load_template, load_tokenizer
 from cort.models.transformer import most_tokens
 from cort.runtime.errors import InputError
 from tests.conftest import saved
 from tests.support import released
 from tests.support.released import DISTILBERT, STRANGE, check_folder, difference, peer, take_a_step
+from tests.support.small import encoder_settings, pair_settings
 
 CPU = torch.device("cpu")
-MEAN = EncoderSettings("mean", 8, 12, 16)
-CLS, WEIGHTED = replace(MEAN, pooling="cls"), replace(MEAN, pooling="weighted_mean")
-REPBERT = EncoderSettings("mean", 32, 12, 16, "inner_product", projection=False, query_segment=0, passage_segment=1)
-PAIRS = PairSettings(8, 24)
-LINEAR = replace(PAIRS, head="linear")
-LATE = PairSettings(8, 24, "late_interaction", dimension=5)
-DOT, FILLED = replace(LATE, similarity="dot"), replace(LATE, fill_queries=True)
-ALL = replace(DOT, fill_queries=True, skip_punctuation=True)
+MEAN = encoder_settings("mean", 8, 12, 16)
+CLS, WEIGHTED = MEAN.model_copy(update={"pooling": "cls"}), MEAN.model_copy(update={"pooling": "weighted_mean"})
+REPBERT = encoder_settings("mean", 32, 12, 16, "inner_product", projection=False, query_segment=0, passage_segment=1)
+PAIRS = pair_settings(8, 24)
+LINEAR = PAIRS.model_copy(update={"head": "linear"})
+LATE = pair_settings(8, 24, "late_interaction", dimension=5)
+DOT, FILLED = LATE.model_copy(update={"similarity": "dot"}), LATE.model_copy(update={"fill_queries": True})
+ALL = DOT.model_copy(update={"fill_queries": True, "skip_punctuation": True})
 
 # Settings of tiny models, the number of tokens that their 48 positions allow, and the models that are trained on them:
 # every setting with one type, and every type with some.
@@ -128,7 +128,11 @@ def test_a_trained_model_gives_what_sentence_transformers_gives(
     loaded, trained = (load_encoder if of_texts else load_reranker)(folder), model.state_dict()
     assert not loaded.training
     # As a base model it keeps its weights, also those of its head.
-    again = new_encoder(folder, replace(settings, dimension=5), 9) if of_texts else new_reranker(folder, settings, 9)
+    again = (
+        new_encoder(folder, settings.model_copy(update={"dimension": 5}), 9)
+        if of_texts
+        else new_reranker(folder, settings, 9)
+    )
     for state in (loaded.state_dict(), *([] if late else [again.state_dict()])):
         assert list(state) == list(trained)
         assert all(torch.equal(value, state[key]) for key, value in trained.items())
@@ -173,17 +177,21 @@ def run(model, batch):
 def test_every_type_takes_its_longest_input_and_no_longer(model_type):
     _, folder, longest = model_type
     assert most_tokens(load_transformer(folder)) == longest
-    encoder = new_encoder(folder, EncoderSettings("cls", 8, longest, longest), 3).eval()
-    reranker = new_cross_encoder(folder, PairSettings(12, longest), 3).eval()
+    encoder = new_encoder(folder, encoder_settings("cls", 8, longest, longest), 3).eval()
+    reranker = new_cross_encoder(folder, pair_settings(12, longest), 3).eval()
     batch = batch_of(encoder, [60])
     assert batch["input_ids"].shape == (1, longest)
     assert torch.isfinite(run(encoder, batch | {"task": "document"})).all()
     assert torch.isfinite(run(reranker, batch)).all()
     for query_length, passage_length in ((longest + 1, 12), (12, longest + 1)):
         with pytest.raises(InputError, match=f"_length: found {longest + 1}, expected 3 to {longest} tokens for this"):
-            new_encoder(folder, EncoderSettings("cls", 8, query_length, passage_length), 3)
+            new_encoder(
+                folder,
+                encoder_settings("cls", 8, query_length, passage_length),
+                3,
+            )
     with pytest.raises(InputError, match=f"max_length: found {longest + 1}, expected 14 to {longest} tokens for this"):
-        new_cross_encoder(folder, PairSettings(12, longest + 1), 3)
+        new_cross_encoder(folder, pair_settings(12, longest + 1), 3)
 
 
 @pytest.mark.parametrize(
@@ -199,8 +207,8 @@ def test_only_the_transformer_computes_in_half_precision(model_type, precision):
     made = {
         "mean": (new_encoder(folder, MEAN, 3), {"task": "document"}),
         "cls": (new_encoder(folder, CLS, 3), {"task": "document"}),
-        "re-ranker": (new_cross_encoder(folder, PairSettings(12, 16), 3), {}),
-        "linear": (new_cross_encoder(folder, PairSettings(12, 16, head="linear"), 3), {}),
+        "re-ranker": (new_cross_encoder(folder, pair_settings(12, 16), 3), {}),
+        "linear": (new_cross_encoder(folder, pair_settings(12, 16, head="linear"), 3), {}),
     }
     for name, (model, task) in made.items():
         batch = batch_of(model, [3, 9, 12], **task)

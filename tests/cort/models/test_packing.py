@@ -7,11 +7,11 @@ import torch
 from cort.models import packing
 from cort.models.batching import Packing
 from cort.models.cross_encoder import new_cross_encoder
-from cort.models.encoder import EncoderSettings, new_encoder
+from cort.models.encoder import new_encoder
 from cort.models.packing import NAME, attend, can_pack, is_right
-from cort.models.settings import PairSettings
 from cort.models.sparse_encoder import new_sparse_encoder, without_query_model
 from tests.support.layers import TYPES, batch_of
+from tests.support.small import encoder_settings, pair_settings
 
 CPU = torch.device("cpu")
 LENGTHS = (20, 1, 7, 13)
@@ -41,8 +41,8 @@ def gradients_of(model, outputs):
 
 def make(kind, folder):
     if kind == "encoder":
-        return new_encoder(folder, EncoderSettings("mean", 8, 12, 16), 3)
-    return new_cross_encoder(folder, PairSettings(8, 24, head=kind), 3)
+        return new_encoder(folder, encoder_settings("mean", 8, 12, 16), 3)
+    return new_cross_encoder(folder, pair_settings(8, 24, head=kind), 3)
 
 
 @pytest.mark.parametrize("head", ["encoder", "linear", "classification"])
@@ -80,7 +80,7 @@ def test_a_packed_model_is_saved_like_any_other(lm, packed, tmp_path):
 
 @pytest.mark.parametrize("segments", [(1, 0), (0, 0)])
 def test_queries_and_passages_may_be_read_together_unless_their_modules_differ(lm, packed, segments):
-    settings = EncoderSettings("mean", 8, 12, 16, query_segment=segments[0], passage_segment=segments[1])
+    settings = encoder_settings("mean", 8, 12, 16, query_segment=segments[0], passage_segment=segments[1])
     model = packed(new_encoder(lm, settings, 3))
     assert (model.reads_no_padding, model.reads_alike()) == (True, True)
     # Prompts that pooling leaves out are of one length.

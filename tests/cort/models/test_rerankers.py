@@ -1,6 +1,5 @@
 import json
 import math
-from dataclasses import asdict
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +16,7 @@ from cort.training.losses import Pointwise, pointwise_loss
 from tests.conftest import saved
 from tests.support.common import contents, read_curve
 from tests.support.released import peer
+from tests.support.small import pair_settings
 from tests.support.training import long_training_options, without_dropout, write_examples
 
 CPU = torch.device("cpu")
@@ -34,7 +34,7 @@ def test_kernel_pooling_is_a_format_of_its_own(lm, caches, tmp_path, kind):
         scores, again = (each.pairs(*texts).score(each, rows, rows, CPU) for each in (model, loaded))
     assert torch.equal(scores, again)
     found = json.loads((folder / "reranker.json").read_text("utf-8"))
-    assert found == asdict(settings)
+    assert found == settings.model_dump()
     with pytest.raises((OSError, ValueError)):
         peer("CrossEncoder", folder)
 
@@ -114,7 +114,7 @@ def test_the_first_loss_is_that_of_the_first_pairs(options, tmp_path, lm, caches
     # Without dropout, the loss of the first update can be recomputed.
     folder = without_dropout(lm, tmp_path / "lm")
     assert train_reranker.main(options(base_model=folder, gradient_accumulation=5)) == 0
-    model = new_cross_encoder(folder, PairSettings(query_length=12, max_length=32), 1)
+    model = new_cross_encoder(folder, pair_settings(12, 32), 1)
     path = examples / "pairs.train.parquet"
     logits = logits_of(path, model, caches, count=5 * 12)
     expected = pointwise_loss(*logits, Pointwise()).mean().item()

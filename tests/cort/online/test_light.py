@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from cort.experiment.stored import open_systems
+from cort.config.stored import open_systems
 from cort.formats.shards import Tokens, open_shards, write_shard, write_tokens
 from cort.models.encoder import load_encoder
 from cort.models.layout import model_fingerprint

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from cort import encode, score
-from cort.experiment.experiment import Experiment
-from cort.experiment.stored import needed_for, open_systems, read_experiment, typical_systems
+from cort.config.experiment import Experiment
+from cort.config.stored import needed_for, open_systems, read_experiment, typical_systems
 from cort.formats import tables
 from cort.formats.artifacts import write_artifact
 from cort.formats.cleaning import FORMS
@@ -25,9 +25,7 @@ from cort.online.neural import Model, QueryEncoder, Reranker, TokenEncoder, Toke
 from cort.online.passages import Passages
 from cort.online.searcher import open_searcher
 from cort.retrieval.tuning import Point, TunedWeights
-from cort.runtime.checksums import record_of
 from cort.runtime.errors import InputError
-from cort.runtime.files import record_checksums
 from cort.systems.timing import PARTS
 from cort.tokenize import token_batches
 from tests.support.common import TEXTS, command_line
@@ -74,8 +72,7 @@ def test_typical_systems_are_the_first_of_bm25_dense_and_fusion(tmp_path):
 
 
 def rewrite(path, old, new):
-    """Change the text of a file, and accept it."""
-    record_of(path).unlink(missing_ok=True)
+    """Change the text of a file."""
     path.write_text(path.read_text().replace(old, new, 1))
 
 
@@ -94,15 +91,6 @@ def test_settings_that_another_version_wrote_or_somebody_changed_are_refused(tmp
     rewrite(path, old, new)
     with pytest.raises(InputError, match=f"experiment.yaml: .*{words}"):
         open_searcher(read_experiment(path), ["bm25"])
-
-
-def test_changed_settings_are_found_by_their_checksum(tmp_path):
-    write_results(tmp_path)
-    record_checksums([str(tmp_path / "experiment.yaml")])
-    with (tmp_path / "experiment.yaml").open("a") as file:
-        file.write("# mine\n")
-    with pytest.raises(InputError, match=r"experiment.yaml: found \d+ bytes, expected \d+ bytes, as written"):
-        read_experiment(tmp_path / "experiment.yaml")
 
 
 # Texts and vectors.
@@ -329,9 +317,6 @@ def test_files_of_another_model_are_refused(built, tmp_path, file, change, syste
     results = shutil.copytree(built / "results" / "tiny", tmp_path / "tiny")
     path = results / file
     path.chmod(0o644)
-    # Without checksums, the content itself must be checked.
-    for record in (path.with_name(".sum"), record_of(path)):
-        record.unlink(missing_ok=True)
     change(path)
     with pytest.raises(InputError, match=words):
         open_searcher(read_experiment(results / "experiment.yaml"), [system])

@@ -5,6 +5,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from cort.config import paths
 from cort.evaluation.comparisons import Comparisons
 from cort.evaluation.measures import Measures
 from cort.formats import tables
@@ -20,7 +21,6 @@ from cort.reporting.costs import (
     shares_of_memory,
 )
 from cort.reporting.format import memory_of, verdict_lines
-from cort.settings import paths
 from tests.support.online import results_with
 from tests.support.reporting import comparison
 
@@ -28,13 +28,18 @@ ROWS, WIDTH, INDEX = 50, 24, 700
 SYSTEMS = {
     "bm25": {"retrieve": "bm25"},
     "dense": {"retrieve": "encoder"},
+    "dense-fp16": {"retrieve": "encoder", "storage": "fp16"},
+    "dense-int8": {"retrieve": "encoder", "storage": "int8"},
+    "dense-12": {"retrieve": "encoder", "dimension": 12},
+    "dense-12-fp16": {"retrieve": "encoder", "dimension": 12, "storage": "fp16"},
+    "dense-12-int8": {"retrieve": "encoder", "dimension": 12, "storage": "int8"},
     "first": {"retrieve": "encoder", "dimension": 6},
     "both": {"fuse": {"systems": ["bm25", "dense", "dense-int8"]}},
     "again": {"fuse": {"systems": ["bm25", "both"]}},
     "reranked": {"rerank": "dense", "reranker": "cross", "depth": 3},
     "theirs": {"run": "theirs.trec"},
 }
-ENCODER = {"pretrained": "encoder", "dimensions": [12], "storage": ["fp32", "fp16", "int8"]}
+ENCODER = {"pretrained": "encoder"}
 VECTOR = 4 * WIDTH
 EXPECTED = {
     "bm25": INDEX / ROWS,

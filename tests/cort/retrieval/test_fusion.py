@@ -8,15 +8,9 @@ import pytest
 
 from cort.formats.records import Ranking
 from cort.formats.runs import run_of, strictly_decreasing
-from cort.retrieval.fusion import (
-    FUSIONS,
-    NORMALIZATIONS,
-    FusionSettings,
-    fuse,
-    fuse_runs,
-    normalize,
-)
+from cort.retrieval.fusion import FUSIONS, fuse, fuse_runs
 from cort.retrieval.lucene import lower_ties
+from cort.retrieval.pool import NORMALIZATIONS, FusionSettings, normalize
 from tests.support.common import ROOT
 
 

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 from cort import index, retrieve
+from cort.config.lexical import Language
 from cort.formats import tables
 from cort.formats.cleaning import convert
 from cort.formats.runs import read_run, write_run
@@ -29,7 +30,6 @@ from cort.retrieval.lucene import (
     start_java,
 )
 from cort.runtime.errors import InputError
-from cort.settings.lexical import Language
 from tests.support import german
 from tests.support.common import TEXTS, command_line, write_rows
 

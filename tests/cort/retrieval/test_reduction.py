@@ -1,11 +1,11 @@
 import numpy as np
 import pytest
 
+from cort.config.systems import Reduced
 from cort.formats.runs import read_run
 from cort.formats.shards import all_vectors, open_shards, write_shard
 from cort.retrieval.reduction import Reduction
 from cort.retrieval.vectors import PassageVectors
-from cort.settings.systems import Reduced
 from tests.support.vectors import names, random_unit, shards
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -8,8 +8,8 @@ import os
 import signal
 import subprocess
 import threading
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import pytest
 
@@ -17,16 +17,16 @@ from cort import __version__
 from cort.runtime import cli
 from cort.runtime.errors import InputError, input_error, shorten
 from cort.runtime.interruption import Interrupted
-from cort.runtime.options import optional, required
+from cort.runtime.sections import AnyFile, Contents, CsvFile, FolderPath, JsonFile, Section, Several
+from tests.support.common import ROOT
 from tests.support.processes import Python
 
 PROG = f"python -m {__name__}"
 FOUND = input_error("run.trec", "5 fields", "6 fields", "fix\nthe   line", row=7)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Options:
-    number: int = optional(1)
+class Options(Section):
+    number: int = 1
 
 
 def run(stage, *argv):
@@ -108,15 +108,14 @@ def test_wrong_options_and_the_help_with_the_docstring_come_before_anything_runs
     assert all(text in output for text in said)
 
 
-def test_a_terminated_stage_cleans_up(tmp_path):
+def test_a_terminated_stage_cleans_up(tmp_path, tmp_path_factory):
     code = """
 import sys, time
-from dataclasses import dataclass
 from cort.runtime import cli
 from cort.runtime.files import atomic_file
+from cort.runtime.sections import Section
 
-@dataclass
-class Options:
+class Options(Section):
     output: str
 
 def stage(options):
@@ -127,8 +126,10 @@ def stage(options):
 
 sys.exit(cli.main_of(Options, stage)())
 """
-    words = ("-c", code, "--output", tmp_path / "out.txt")
-    with Python(*words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+    script = tmp_path_factory.mktemp("stage") / "stage.py"
+    script.write_text(code)
+    words, path = (script, "--output", tmp_path / "out.txt"), {"PYTHONPATH": str(ROOT)}
+    with Python(*words, environment=path, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
         assert process.stdout.readline() == "ready\n"
         assert len(list(tmp_path.iterdir())) == 1
         assert process.end()[0] == 128 + signal.SIGTERM
@@ -150,13 +151,12 @@ def test_quoted_text_is_short_and_printable():
     assert shorten("x" * 61) == "'" + "x" * 59 + "…'"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Places:
-    source: str = optional("source.txt", metavar="FILE")
-    named: tuple[str, ...] = optional((), metavar="NAME=FILE")
-    output: str = required("JSON")
-    output_table: str | None = optional(None, metavar="CSV")
-    output_folder: str | None = optional(None, metavar="FOLDER")
+class Places(Section):
+    source: AnyFile = "source.txt"
+    named: Several[Annotated[str, Contents("NAME=FILE")]] = ()
+    output: JsonFile
+    output_table: CsvFile | None = None
+    output_folder: FolderPath | None = None
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import save_file
 
 from cort.runtime import files
-from cort.runtime.files import atomic_file, atomic_folder, remove_leftovers, write_text
+from cort.runtime.files import atomic_file, atomic_folder, write_text
 from tests.support.processes import Python
 
 KINDS = ("atomic_file", "atomic_folder", "temporary_folder")
@@ -113,7 +113,7 @@ def test_a_new_folder_replaces_whatever_was_there(tmp_path, old):
     path.joinpath(*old).parent.mkdir(exist_ok=True)
     path.joinpath(*old).write_text("old")
     write("atomic_folder", path)
-    assert names(path) == [".sum", "deep"]
+    assert names(path) == ["deep"]
     assert names(tmp_path) == ["model"]
 
 
@@ -183,7 +183,7 @@ def read_folder(path):
         return None
     try:
         for folder, _, inside, descriptor in os.fwalk(".", dir_fd=top, onerror=raise_it):
-            for name in set(inside) - {".sum"}:
+            for name in inside:
                 handle = os.open(name, os.O_RDONLY, dir_fd=descriptor)
                 with open(handle) as text:
                     contents.append((os.path.join(folder, name), text.read()))
@@ -236,81 +236,26 @@ def halfway(kind, target):
     return writer
 
 
-def leftover_of(kind, target):
-    """Kill a writer; the folder it leaves."""
-    before = set(target.parent.iterdir())
-    with halfway(kind, target):
-        pass
-    (leftover,) = set(target.parent.iterdir()) - before
-    return leftover
-
-
 @pytest.mark.parametrize("kind", KINDS)
-def test_leftovers_of_a_killed_writer_are_removed_when_the_target_is_written_again(kind, tmp_path):
-    target = tmp_path / "target"
-    others = leftover_of(kind, tmp_path / "other")
-    with halfway(kind, target), halfway(kind, target):
-        pass
-    assert len(list(tmp_path.iterdir())) == 3
-    write(kind, target)
-    assert set(tmp_path.iterdir()) - {target} == {others}
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_folder_of_a_live_writer_stays(kind, tmp_path):
+def test_writers_of_one_target_do_not_disturb_each_other(kind, tmp_path):
     target = tmp_path / "target"
     with halfway(kind, target) as writer:
-        (own,) = tmp_path.iterdir()
         write(kind, target, "old")
-        assert remove_leftovers(tmp_path.iterdir()) == []
-        assert own.exists()
         writer.communicate("go on\n", timeout=60)
         assert writer.returncode == 0
     if kind == "temporary_folder":
         assert names(tmp_path) == []
     else:
-        # The slower writer was not disturbed, and finished last.
+        # The slower writer finished last.
         assert names(tmp_path) == ["target"]
         assert (target / "part" if target.is_dir() else target).read_text() == "half"
 
 
-def reuse_process(leftover):
-    before, _, random_part = leftover.name.rpartition("-")
-    leftover.rename(leftover.with_name(f"{before.rpartition('-')[0]}-{os.getpid()}-{random_part}"))
-
-
-@pytest.mark.parametrize("change", [reuse_process, lambda leftover: (leftover / "lock").unlink()])
-def test_a_reused_process_id_and_a_missing_lock_file_protect_no_leftover(tmp_path, change):
-    change(leftover_of("atomic_file", tmp_path / "a.txt"))
-    write_text(tmp_path / "a.txt", "new")
-    assert names(tmp_path) == ["a.txt"]
-
-
-def test_leftovers_of_another_host_stay(tmp_path, monkeypatch):
-    leftover = leftover_of("atomic_file", tmp_path / "a.txt")
-    monkeypatch.setattr("socket.gethostname", lambda: "another.host")
-    write_text(tmp_path / "a.txt", "new")
-    assert remove_leftovers(tmp_path.iterdir()) == []
-    assert leftover.exists()
-
-
-def test_folders_that_are_not_leftovers_stay(tmp_path):
-    before = sorted([".a.txt.tmp", ".a.txt.123.tmp", "a.txt.tmp", ".a.txt.vm-1-x.tmp", "model"])
-    for name in before:
-        (tmp_path / name).mkdir()
-    assert remove_leftovers(tmp_path.iterdir()) == []
-    assert names(tmp_path) == before
-
-
-def test_without_file_locks_files_are_written_and_leftovers_stay(tmp_path, monkeypatch):
-    leftover = leftover_of("atomic_folder", tmp_path / "model")
-
-    def refuse(descriptor, operation):
-        raise OSError(errno.ENOLCK, "No locks available")
-
-    monkeypatch.setattr("fcntl.flock", refuse)
-    write("atomic_folder", tmp_path / "model")
-    assert set(tmp_path.iterdir()) == {tmp_path / "model", leftover}
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_killed_writer_leaves_a_temporary_name(kind, tmp_path):
+    with halfway(kind, tmp_path / "target"):
+        pass
+    assert [*tmp_path.iterdir()] == [*tmp_path.glob(files.UNFINISHED)] != []
 
 
 @pytest.mark.parametrize(("code", "kind"), [(FILE_WRITER, "atomic_file"), (FOLDER_WRITER, "atomic_folder")])
@@ -323,5 +268,5 @@ def test_writers_killed_at_any_moment_harm_nobody(code, kind, tmp_path):
             time.sleep(generator.uniform(0.1, 0.4))
     assert steady.wait(timeout=120) == 0
     write(kind, target)
-    assert names(tmp_path) == ["target"]
+    assert {*tmp_path.iterdir()} - {*tmp_path.glob(files.UNFINISHED)} == {target}
     assert content(target) == "new"

@@ -24,8 +24,16 @@ pytestmark = pytest.mark.usefixtures("training_process")
 EXAMPLES, ACCUMULATE, BATCH = 62, 3, 2
 MINI_BATCHES = EXAMPLES // BATCH
 UPDATES = 11
-OPTIONS = {"learning_rate": 0.05, "weight_decay": 0.1, "decay": "all", "warmup_updates": 2, "validate_every": 4}
-SETTINGS = TrainingSettings(BATCH, ACCUMULATE, **OPTIONS, max_gradient_norm=1.0, precision="fp32", seed=1)
+OPTIONS = {
+    "batch_size": BATCH,
+    "gradient_accumulation": ACCUMULATE,
+    "learning_rate": 0.05,
+    "weight_decay": 0.1,
+    "decay": "all",
+    "warmup_updates": 2,
+    "validate_every": 4,
+}
+SETTINGS = TrainingSettings(**OPTIONS, max_gradient_norm=1.0, precision="fp32", seed=1)
 
 
 class Model(nn.Module):

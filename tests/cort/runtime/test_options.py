@@ -1,30 +1,40 @@
 import argparse
-from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import pytest
+from pydantic import Field
 
+from cort.runtime.command_line import add_options, parse_options, take, to_words
 from cort.runtime.errors import InputError
-from cort.runtime.options import add_options, optional, parse_options, read_options, required, thread_count, to_words
+from cort.runtime.sections import Maybe, ParquetFile, Section, Several, Threads, TrecFile, same_as
 
 
-@dataclass(frozen=True, kw_only=True)
-class Shared:
-    seed: int = optional(42, "of every random choice")
+class Shared(Section):
+    seed: int = 42
+    """of every random choice"""
 
 
-@dataclass(frozen=True, kw_only=True)
+class Keys(Section):
+    epochs: int = Field(10, ge=1)
+    """Passes over the queries."""
+    parts: Several[Annotated[int, Field(ge=2)]] = Field((2,), min_length=1)
+
+
 class Options(Shared):
-    runs: tuple[str, ...] = required("TREC")
-    kind: Literal["passage", "query"] = optional("query")
-    grade: Literal[0, 1] = optional(1)
-    exact: bool = optional(False)
-    rate: float = optional(0.5)
-    qrels: str | None = optional(None, metavar="PARQUET")
-    part: Literal["held-out", "rest"] | None = optional(None)
-    depths: tuple[int, ...] = optional(())
-    open: bool = optional(False, "a page")
-    threads: int = thread_count()
+    runs: Several[TrecFile]
+    kind: Literal["passage", "query"] = "query"
+    grade: Literal[0, 1] = 1
+    exact: bool = False
+    rate: float = 0.5
+    qrels: Maybe[ParquetFile] = None
+    part: Maybe[Literal["held-out", "rest"]] = None
+    depths: Several[int] = ()
+    open: bool = False
+    """a page"""
+    threads: Threads = 1
+    most: Maybe[int] = Field(None, ge=3)
+    epochs: int = same_as(Keys, "epochs", default=1)
+    parts: Several[Annotated[int, Field(ge=2)]] = same_as(Keys, "parts")
 
 
 def parse(*words):
@@ -33,19 +43,25 @@ def parse(*words):
     return parse_options(Options, parser.parse_args(words))
 
 
-def test_defaults_are_those_of_the_dataclass_and_options_are_read_from_a_larger_set():
+def test_defaults_are_those_of_the_section_and_options_are_taken_from_a_larger_set():
     assert parse("--runs", "a") == Options(runs=("a",))
-    assert read_options(Shared, Options(runs=("a",), seed=7)) == Shared(seed=7)
+    assert take(Shared, Options(runs=("a",), seed=7)) == Shared(seed=7)
+
+
+def test_what_is_said_below_an_option_is_its_help_also_of_one_that_is_a_key():
+    parser = argparse.ArgumentParser()
+    add_options(parser, Options)
+    helps = {action.dest: action.help for action in parser._actions}
+    assert (helps["seed"], helps["open"], helps["epochs"]) == (
+        *("of every random choice", "a page", "Passes over the queries."),
+    )
 
 
 def test_every_type_is_parsed_and_written_back():
     options = Options(runs=("a", "b"), kind="passage", grade=0, exact=True, rate=1e-6, qrels="x", depths=(1, 2))
     assert parse(*to_words(options)) == options
-    options = Options(runs=("a",), part="rest", seed=1)
+    options = Options(runs=("-a",), part="rest", seed=1)
     assert parse(*to_words(options)) == options
-    options = Options(runs=("-a", "--seed=3", "b"), qrels="--runs", rate=-1e-5)
-    assert parse(*to_words(options)) == options
-    assert parse("--runs", "a", "--runs", "b", "c").runs == ("a", "b", "c")
 
 
 def test_a_flag_without_a_value_is_true():
@@ -76,6 +92,9 @@ def test_missing_values_are_refused(words):
         ("--depths 1 x", "--depths: found 'x', expected an integer; fix the value"),
         ("--qrels=", "--qrels: found '', expected a string; give a value or remove it"),
         ("--threads 0", "--threads: found 0, expected at least 1; fix the value"),
+        ("--most 2", "--most: found 2, expected at least 3; fix the value"),
+        ("--epochs 0", "--epochs: found 0, expected at least 1; fix the value"),
+        ("--parts 1", "--parts: found 1, expected at least 2; fix the value"),
     ],
 )
 def test_wrong_values_are_refused(words, line):

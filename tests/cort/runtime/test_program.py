@@ -1,13 +1,18 @@
 import json
 import shutil
+from importlib import import_module
+from pathlib import Path
 
 import pytest
 
 from cort.runtime import program
+from cort.runtime.commands import module_of
 from cort.runtime.program import program_of
 from tests.support.common import ROOT
 
 LOSSES = "cort/training/losses.py"
+#: stages with several commands
+SEVERAL = ("analyze", "audit", "encode", "expand", "index", "retrieve", "tune")
 
 
 @pytest.fixture
@@ -34,9 +39,9 @@ def differing(before, after):
 def test_what_a_stage_imports_is_its_program_at_once_or_later_and_nothing_of_the_system():
     found = program_of("cort.train")
     assert {"cort/train.py", LOSSES, "cort/training/parallel.py", "cort/__init__.py"} <= found.keys()
-    assert not any(name.startswith(("cort/runtime/", "cort/settings/")) for name in found)
+    assert not any(name.startswith(("cort/runtime/", "cort/config/")) for name in found)
     # What a config says of labels and titles is shown in the report.
-    assert "cort/settings/config.py" in program_of("cort.report")
+    assert "cort/config/entries.py" in program_of("cort.report")
     assert not {"cort/report.py", "cort/retrieval/bm25.py"} & found.keys()
     assert all(len(value) == 16 for value in found.values())
     assert list(found) == sorted(found)
@@ -72,27 +77,21 @@ def test_a_new_line_changes_the_programs_that_import_it(edited, module, path, ch
     assert differing(before, edited(module, path, lambda text: f"{text}\nANOTHER = 1\n")) == changed
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "commands"),
-    [
-        ("compress = bool(options.expansions)", "compress = True", ["bm25"]),
-        ("class IvfPqOptions(IvfPq):", "class IvfPqOptions(IvfPq):\n    added: int = 0", ["ivfpq"]),
-        ("from cort.formats import tables", "from cort.formats import qrels as tables", ["bm25"]),
-        ('"onng": (OnngOptions, build_onng)', '"onng": (OnngOptions, build_hnsw)', ["onng"]),
-        ("(COMMANDS)", "(COMMANDS or None)", ["bm25", "hnsw", "ivfpq", "onng"]),
-    ],
-)
-def test_a_command_has_the_definitions_and_imports_it_uses_and_no_others(edited, old, new, commands):
-    def change(text):
-        assert old in text
-        return text.replace(old, new)
+COMMANDS = [f"cort.{stage} {command}" for stage in SEVERAL for command in import_module(f"cort.{stage}").COMMANDS]
 
-    names = ["bm25", "hnsw", "ivfpq", "onng"]
-    programs = {name: program_of(f"cort.index {name}") for name in names}
-    changed = [name for name in names if edited(f"cort.index {name}", "cort/index.py", change) != programs[name]]
-    assert changed == commands
-    assert "cort/retrieval/anserini.py" in programs["bm25"]
-    assert "cort/retrieval/anserini.py" not in programs["ivfpq"]
+
+def test_a_command_is_a_module_which_none_of_the_others_uses():
+    paths = {f"{module_of(command).replace('.', '/')}.py": command for command in COMMANDS}
+    using = {path: [command for command in COMMANDS if path in program_of(command)] for path in paths}
+    assert using == {path: [command] for path, command in paths.items()}
+
+
+def test_what_a_command_imports_counts_and_what_others_of_its_stage_import_does_not(edited):
+    before = edited("cort.index bm25"), edited("cort.index ivfpq")
+    assert "cort/retrieval/anserini.py" in before[0]
+    assert "cort/retrieval/anserini.py" not in before[1]
+    path = "cort/retrieval/index_bm25.py"
+    assert differing(before[0], edited("cort.index bm25", path, lambda text: f"{text}\nANOTHER = 1\n")) == {path}
 
 
 def test_what_is_for_programs_beside_type_checkers_counts(edited):
@@ -116,17 +115,53 @@ def test_versions_mirrors_and_modules_that_are_not_there_are_no_part_of_a_progra
     assert "cort/nothing.py" not in program_of("cort.nothing")
 
 
-@pytest.mark.parametrize("text", [None, "", "{", "[1]", "null"])
-def test_what_is_known_of_sources_is_kept_by_their_content_and_a_damaged_cache_is_none(edited, text):
-    before = edited("cort.train")
-    kept = program.ROOT / ".snakemake" / "program.json"
-    assert not kept.parent.exists()
-    kept.parent.mkdir()
-    if text is not None:
-        kept.write_text(text, "utf-8")
-    program._read_cache.cache_clear()
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    """The user's cache, which nothing of this process knows."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "caches"))
+    forget()
+    yield tmp_path / "caches" / "cort" / "program.json"
+    forget()
+
+
+def forget():
+    program._known.cache_clear()
     program._facts.cache_clear()
-    assert program_of("cort.train") == before
+
+
+@pytest.mark.parametrize("text", [None, "", "{", "[1]", "null"])
+def test_what_is_known_of_sources_is_kept_by_their_content_and_a_damaged_cache_is_none(cache, text):
+    if text is not None:
+        cache.parent.mkdir(parents=True)
+        cache.write_text(text, "utf-8")
+    before = program_of("cort.train")
     # As at the end of the process.
-    program._write_cache(program.ROOT)
-    assert {tree for tree, _ in json.loads(kept.read_text("utf-8")).values()} == set(before.values())
+    program._write()
+    assert {tree for tree, _ in json.loads(cache.read_text("utf-8")).values()} == set(before.values())
+
+
+def test_what_the_cache_says_is_taken_and_the_oldest_of_it_forgotten(cache, monkeypatch):
+    program_of("cort.train")
+    monkeypatch.setattr(program, "KEPT", 2)
+    program._write()
+    kept = json.loads(cache.read_text("utf-8"))
+    assert [*kept] == [*program._known()][-2:]
+    cache.write_text(json.dumps({key: ["as kept", modules] for key, (_, modules) in kept.items()}), "utf-8")
+    forget()
+    assert [*program_of("cort.train").values()].count("as kept") == 2
+
+
+def test_without_a_folder_for_it_there_is_no_cache(cache, tmp_path, monkeypatch):
+    before = program_of("cort.train")
+    (tmp_path / "caches").write_text("a file", "utf-8")
+    program._write()
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setattr(Path, "home", homeless)
+    program._write()
+    forget()
+    assert program_of("cort.train") == before
+    assert (tmp_path / "caches").read_text("utf-8") == "a file"
+
+
+def homeless():
+    raise RuntimeError("Could not determine home directory.")

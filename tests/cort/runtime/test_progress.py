@@ -66,15 +66,14 @@ def test_items_finished_earlier_do_not_affect_the_rate(clock, caplog):
 
 STAGE = """
 import sys, time
-from dataclasses import dataclass
 from pathlib import Path
 from cort.runtime import cli, progress
+from cort.runtime.sections import Section
 
 ON_TERMINAL, ELSEWHERE = {intervals}
 progress.SECONDS_ON_TERMINAL, progress.SECONDS_ELSEWHERE, progress.SECONDS_BETWEEN_LINES = ON_TERMINAL, ELSEWHERE, 0
 
-@dataclass
-class Options:
+class Options(Section):
     output: str
 
 def stage(options):

@@ -1,15 +1,14 @@
 import argparse
 import logging
 import math
-from dataclasses import replace
 from unittest.mock import Mock
 
 import pytest
 import torch
 from torch import nn
 
+from cort.runtime.command_line import add_options, parse_options
 from cort.runtime.errors import InputError
-from cort.runtime.options import add_options, parse_options
 from cort.training.loop import Task, fit, make_deterministic, parameter_groups
 from cort.training.microbatches import join_consecutive
 from cort.training.outcome import CurvePoint, Selection, report_gain, write_curve
@@ -18,7 +17,9 @@ from cort.training.settings import TrainingSettings
 
 pytestmark = pytest.mark.usefixtures("training_process")
 
-SETTINGS = TrainingSettings(4, 2, learning_rate=0.01, weight_decay=0.0, warmup_updates=0, seed=1)
+SETTINGS = TrainingSettings(
+    batch_size=4, gradient_accumulation=2, learning_rate=0.01, weight_decay=0.0, warmup_updates=0, seed=1
+)
 
 
 class Weights(nn.Module):
@@ -68,7 +69,7 @@ class Record:
         """Train; the rows of the curve after that of the start."""
         counts = len(self.rows), len(self.rows) // self.epochs
         task = Task(self.model, *counts, self.split, self.losses, self.validate, self.save, unranked)
-        (self.start, *curve), self.selection = fit(task, replace(SETTINGS, **changes))
+        (self.start, *curve), self.selection = fit(task, SETTINGS.model_copy(update=changes))
         return curve
 
 
@@ -291,15 +292,25 @@ def test_the_settings_are_read_off_the_arguments():
     args = parser.parse_args(["--max-gradient-norm", "1", "--seed", "7"])
     # The authors' values, but for the seed.
     assert parse_options(TrainingSettings, args) == TrainingSettings(
-        6, 100, 2e-5, 0.1, "all", 20, "linear", 100, 1.0, "fp32", seed=7
+        batch_size=6,
+        gradient_accumulation=100,
+        learning_rate=2e-5,
+        weight_decay=0.1,
+        decay="all",
+        warmup_updates=20.0,
+        schedule="linear",
+        validate_every=100.0,
+        max_gradient_norm=1.0,
+        precision="fp32",
+        seed=7,
     )
 
 
 def test_weight_decay_can_spare_biases_and_layer_normalisation():
     model = nn.Sequential(nn.Linear(3, 2), nn.LayerNorm(2))
-    every = parameter_groups(model, replace(SETTINGS, weight_decay=0.3))
+    every = parameter_groups(model, SETTINGS.model_copy(update={"weight_decay": 0.3}))
     assert [(len(group["params"]), group["weight_decay"]) for group in every] == [(4, 0.3)]
-    weights, vectors = parameter_groups(model, replace(SETTINGS, weight_decay=0.3, decay="weights"))
+    weights, vectors = parameter_groups(model, SETTINGS.model_copy(update={"weight_decay": 0.3, "decay": "weights"}))
     assert (weights["weight_decay"], vectors["weight_decay"]) == (0.3, 0.0)
     assert [id(parameter) for parameter in weights["params"]] == [id(model[0].weight)]
     spared = model[0].bias, model[1].weight, model[1].bias

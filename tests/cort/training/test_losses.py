@@ -1,8 +1,6 @@
 import importlib
 import math
-from dataclasses import dataclass
 from functools import partial
-from typing import get_args
 
 import numpy as np
 import pytest
@@ -10,10 +8,9 @@ import torch
 from torch.nn import functional
 
 from cort import train, train_reranker
-from cort.experiment.keys import Encoder, Reranker
+from cort.config.learners import TrainedCrossEncoder, TrainedDense
 from cort.models.encoder import load_encoder
-from cort.runtime.keys import keys_of
-from cort.runtime.options import optional
+from cort.runtime.sections import Section, choices_of, hint_of, keys_of, literals
 from cort.training import losses
 from tests.support.common import read_curve
 from tests.support.training import batch_of, long_training_options, train_options, write_examples
@@ -46,7 +43,7 @@ def draw(seed, *shape):
 
 
 def triplet(*vectors, margin):
-    return losses.triplet_loss(batch_of(*vectors), losses.Triplet(margin), losses.angular_similarity)
+    return losses.triplet_loss(batch_of(*vectors), losses.Triplet(margin=margin), losses.angular_similarity)
 
 
 def multilabel(*vectors, relevant):
@@ -56,7 +53,7 @@ def multilabel(*vectors, relevant):
 
 def info_nce(*vectors, others, temperature=0.05):
     batch = batch_of(*vectors, others=others)
-    return losses.info_nce_loss(batch, losses.InfoNCE(temperature), losses.cosine_similarity)
+    return losses.info_nce_loss(batch, losses.InfoNCE(temperature=temperature), losses.cosine_similarity)
 
 
 def margin_mse(*vectors, margins):
@@ -124,7 +121,7 @@ def test_pointwise_loss_is_the_negative_log_of_the_sigmoid(weight):
     logits, relevance = torch.tensor([2.0, -1.0, 0.5, 0.0], requires_grad=True), torch.tensor([1, 0, 0, 1])
     sigmoid = np.array([1 / (1 + math.exp(-x)) for x in (2, -1, 0.5, 0)])
     expected = [-weight * math.log(sigmoid[0]), *-np.log(1 - sigmoid[1:3]), weight * math.log(2)]
-    loss = losses.pointwise_loss(logits, relevance, losses.Pointwise(weight))
+    loss = losses.pointwise_loss(logits, relevance, losses.Pointwise(pos_weight=weight))
     assert loss.tolist() == pytest.approx(expected)
     loss.sum().backward()
     assert np.allclose(logits.grad, (sigmoid - [1, 0, 0, 1]) * [weight, 1, 1, weight], atol=1e-6)
@@ -215,20 +212,24 @@ def test_many_mini_batches_at_once_have_the_losses_of_each():
 
 @pytest.mark.parametrize(
     ("model", "objectives", "stage"),
-    [(Encoder, losses.ENCODER_OBJECTIVES, train), (Reranker, losses.RERANKER_OBJECTIVES, train_reranker)],
+    [
+        (TrainedDense, losses.ENCODER_OBJECTIVES, train),
+        (TrainedCrossEncoder, losses.RERANKER_OBJECTIVES, train_reranker),
+    ],
 )
 def test_every_objective_can_be_configured(model, objectives, stage):
     keys = keys_of(model)
-    assert (get_args(keys["loss"].hint), keys["loss"].default) == (tuple(objectives), stage.Options.loss)
-    for name in losses.settings_of(objectives):
-        assert keys[name].default == getattr(stage.Options, name)
+    options = keys_of(stage.Options)
+    assert literals(choices_of(hint_of(keys["loss"]))) == list(objectives)
+    for name in ["loss", *(key for one in losses.classes_of(objectives) for key in one.model_fields)]:
+        assert keys[name].default == options[name].default
 
 
-@dataclass(frozen=True)
-class Scaled:
+class Scaled(Section):
     """Settings of the test's own losses."""
 
-    factor: float = optional(1.0, "of the test's own losses")
+    factor: float = 1.0
+    """Of the test's own losses."""
 
 
 def scaled_distance(batch, settings, similarity_of):

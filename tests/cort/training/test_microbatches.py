@@ -2,7 +2,6 @@
 
 import itertools
 import math
-from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
 
@@ -19,7 +18,6 @@ from cort.formats.shards import Tokens
 from cort.models.cross_encoder import new_cross_encoder
 from cort.models.encoder import new_encoder
 from cort.models.rerankers import new_reranker
-from cort.models.settings import EncoderSettings, PairSettings
 from cort.training.loop import Task, fit
 from cort.training.losses import NoSettings, Pointwise, Triplet, pointwise_loss, softmax_loss
 from cort.training.microbatches import (
@@ -33,11 +31,12 @@ from cort.training.pairs import PairTexts
 from cort.training.selection import Validation
 from cort.training.settings import TrainingSettings
 from cort.training.triples import TripleTexts, make_objective, read_judgements
+from tests.support.small import encoder_settings, pair_settings
 
 pytestmark = pytest.mark.usefixtures("training_process")
 
 SETTINGS = TrainingSettings(batch_size=6, gradient_accumulation=5, learning_rate=1e-3, warmup_updates=0, seed=1)
-PLAIN = replace(SETTINGS, tokens_at_once=1)
+PLAIN = SETTINGS.model_copy(update={"tokens_at_once": 1})
 
 
 def test_consecutive_mini_batches_are_joined_up_to_the_limit():
@@ -64,21 +63,26 @@ def test_no_example_is_lost_and_no_limit_is_exceeded():
 
 
 def test_activations_that_are_computed_again_have_no_limit():
-    settings, device = replace(SETTINGS, tokens_at_once=100), torch.device("cpu")
+    settings, device = SETTINGS.model_copy(update={"tokens_at_once": 100}), torch.device("cpu")
     assert room_of(settings, device, 3) == (300, 100, False)
-    assert room_of(replace(settings, gradient_checkpointing=True), device, 3) == (math.inf, 100, False)
+    assert room_of(settings.model_copy(update={"gradient_checkpointing": True}), device, 3) == (math.inf, 100, False)
     # More at once would be more padding.
-    assert room_of(replace(settings, tokens_at_once=10**6), device, 1) == (10**6, 1_024, False)
+    assert room_of(settings.model_copy(update={"tokens_at_once": 10**6}), device, 1) == (10**6, 1_024, False)
 
 
 def test_activations_are_kept_for_what_half_of_a_gpus_memory_holds(monkeypatch):
-    settings, config = replace(SETTINGS, precision="bf16"), BertConfig(num_hidden_layers=2, hidden_size=64)
+    settings, config = (
+        SETTINGS.model_copy(update={"precision": "bf16"}),
+        BertConfig(num_hidden_layers=2, hidden_size=64),
+    )
     model = SimpleNamespace(transformer=SimpleNamespace(config=config), parameters=lambda: [torch.zeros(1_000)])
     gpu, memory = torch.device("cuda"), SimpleNamespace(total_memory=64_000_000)
     monkeypatch.setattr("torch.cuda.get_device_properties", lambda device: memory)
     assert tokens_kept(settings, model, gpu) == (32_000_000 - 16_000) // (40 * 2 * 64)
-    assert tokens_kept(replace(settings, precision="fp32"), model, gpu) == (32_000_000 - 16_000) // (80 * 2 * 64)
-    assert tokens_kept(replace(settings, tokens_at_once=7), model, gpu) == 7
+    assert tokens_kept(settings.model_copy(update={"precision": "fp32"}), model, gpu) == (32_000_000 - 16_000) // (
+        80 * 2 * 64
+    )
+    assert tokens_kept(settings.model_copy(update={"tokens_at_once": 7}), model, gpu) == 7
     assert tokens_kept(settings, model, torch.device("cpu")) == tokens_kept(settings, nn.Linear(2, 2), gpu) == 8_192
     memory.total_memory = 10_000
     assert tokens_kept(settings, model, gpu) == 1_024
@@ -99,20 +103,20 @@ class Exact:
         tables.write_table(self.qrels, pa.table(columns, schema=tables.QRELS))
 
     def triples(self, loss):
-        model = new_encoder(self.lm, EncoderSettings("mean", 16, 12, 24), 1)
+        model = new_encoder(self.lm, encoder_settings("mean", 16, 12, 24), 1)
         multilabel = loss == "multilabel_margin"
         similarity = "inner_product" if multilabel else "angular"
         texts = TripleTexts(
             self.rows,
             model.texts(self.queries, "query"),
             model.texts(self.passages, "passage"),
-            make_objective(loss, Triplet(0.5), similarity),
+            make_objective(loss, Triplet(margin=0.5), similarity),
             read_judgements(str(self.qrels), 1, self.queries, self.passages) if multilabel else None,
         )
         return model, texts
 
     def pairs(self):
-        model = new_cross_encoder(self.lm, PairSettings(12, 32), 1)
+        model = new_cross_encoder(self.lm, pair_settings(12, 32), 1)
         pairs = model.pairs(self.queries, self.passages)
         loss = partial(pointwise_loss, settings=Pointwise())
         return model, PairTexts(*self.rows[:2], self.relevance, np.arange(31), pairs, loss)
@@ -156,7 +160,7 @@ def exact(lm, caches, tmp_path):
 )
 def test_the_update_is_that_of_one_mini_batch_after_the_other(exact, kind, changes):
     plain, one_by_one, loss = exact.update(kind, PLAIN)
-    together, batches, same_loss = exact.update(kind, replace(SETTINGS, **changes))
+    together, batches, same_loss = exact.update(kind, SETTINGS.model_copy(update=changes))
     assert len(one_by_one) == (30 if kind == "pairs" else 5)
     assert (1 < len(batches) < len(one_by_one)) if changes == {"tokens_at_once": 600} else len(batches) == 1
     assert same_loss == pytest.approx(loss, abs=1e-12)
@@ -169,9 +173,9 @@ def test_the_update_is_that_of_one_mini_batch_after_the_other(exact, kind, chang
 @pytest.mark.parametrize("kind", ["triplet", "pairs"])
 def test_packed_updates_are_the_same_in_fewer_passes(exact, kind, monkeypatch):
     monkeypatch.setattr("cort.models.modules.can_pack", lambda *_: True)
-    padded, batches, loss = exact.update(kind, replace(SETTINGS, tokens_at_once=600))
+    padded, batches, loss = exact.update(kind, SETTINGS.model_copy(update={"tokens_at_once": 600}))
     before = len(exact.passes)
-    packed, fewer, same_loss = exact.update(kind, replace(SETTINGS, tokens_at_once=600), packed=True)
+    packed, fewer, same_loss = exact.update(kind, SETTINGS.model_copy(update={"tokens_at_once": 600}), packed=True)
     # Queries and passages of a micro-batch go through the model together.
     assert len(exact.passes) == len(fewer) <= len(batches)
     assert len(exact.passes) * (2 if kind == "triplet" else 1) <= before
@@ -193,7 +197,7 @@ def test_no_micro_batch_computes_more_padded_tokens_than_there_is_room_for(exact
         model, texts = exact.pairs() if kind == "pairs" else exact.triples(kind)
     size, sizes, computed = 2 if kind == "triplet" else 1, [], []
     model.register_forward_pre_hook(lambda _, inputs: computed.append(inputs[0]["input_ids"].numel()))
-    forward = Forward(model, replace(SETTINGS, tokens_at_once=300), make_accelerator("fp32"))
+    forward = Forward(model, SETTINGS.model_copy(update={"tokens_at_once": 300}), make_accelerator("fp32"))
     for batch in texts.split(np.arange(len(texts)), size, forward.room):
         computed.clear()
         texts.losses(batch, forward)
@@ -205,13 +209,19 @@ def test_no_micro_batch_computes_more_padded_tokens_than_there_is_room_for(exact
 
 #: settings of models, and whether they score pairs
 KINDS = {
-    "encoder": (EncoderSettings("mean", 16, 12, 24), False),
-    "encoder, no projection": (EncoderSettings("cls", 32, 12, 24, projection=False), False),
-    "cross-encoder": (PairSettings(12, 32), True),
-    "cross-encoder, linear": (PairSettings(12, 32, head="linear"), True),
-    "late interaction": (PairSettings(12, 32, "late_interaction", dimension=16), True),
-    "late interaction, weights": (PairSettings(12, 32, "late_interaction", dimension=16, term_weights=True), True),
-    "KNRM": (PairSettings(12, 32, "knrm"), True),
+    "encoder": (encoder_settings("mean", 16, 12, 24), False),
+    "encoder, no projection": (
+        encoder_settings("cls", 32, 12, 24, projection=False),
+        False,
+    ),
+    "cross-encoder": (pair_settings(12, 32), True),
+    "cross-encoder, linear": (pair_settings(12, 32, head="linear"), True),
+    "late interaction": (pair_settings(12, 32, "late_interaction", dimension=16), True),
+    "late interaction, weights": (
+        pair_settings(12, 32, "late_interaction", dimension=16, term_weights=True),
+        True,
+    ),
+    "KNRM": (pair_settings(12, 32, "knrm"), True),
 }
 
 
@@ -245,7 +255,12 @@ def test_only_the_transformer_computes_in_bf16(exact, name, checkpointing):
         return Validation(1.0 / len(seen))
 
     task = Task(model, 6, 6, lambda *_: [np.arange(6)[None]], losses, validate, lambda _: None)
-    fit(task, replace(SETTINGS, gradient_accumulation=1, gradient_checkpointing=checkpointing, precision="bf16"))
+    fit(
+        task,
+        SETTINGS.model_copy(
+            update={"gradient_accumulation": 1, "gradient_checkpointing": checkpointing, "precision": "bf16"}
+        ),
+    )
     start, *others = seen
     assert len(others) == 2
     assert {weight.dtype for weight in model.parameters()} == {torch.float32}
@@ -272,6 +287,6 @@ def test_training_in_tf32_multiplies_so_in_the_transformer_and_backward(exact, m
     model.projection.register_forward_hook(see("projection"))
     model.projection.weight.register_hook(see("gradients"))
     task = Task(model, 30, 30, texts.split, texts.losses, lambda _: Validation(1.0), lambda _: None)
-    fit(task, replace(SETTINGS, precision="tf32"))
+    fit(task, SETTINGS.model_copy(update={"precision": "tf32"}))
     assert seen == {"layers": {"high"}, "projection": {"highest"}, "gradients": {"high"}}
     assert torch.get_float32_matmul_precision() == "highest"

@@ -41,7 +41,7 @@ def undisturbed(stage_options, tmp_path_factory):
 def test_all_modules_that_are_loaded_belong_to_the_program_of_the_training(stage, undisturbed):
     _, loaded = undisturbed(stage)
     assert f"cort.{stage}" in loaded
-    own = [name for name in loaded if not name.startswith(("cort.runtime", "cort.settings"))]
+    own = [name for name in loaded if not name.startswith(("cort.runtime", "cort.config"))]
     files = {f"{name.replace('.', '/')}{ending}" for name in own for ending in (".py", "/__init__.py")}
     assert {name for name in files if (ROOT / name).is_file()} <= program_of(f"cort.{stage}").keys()
 

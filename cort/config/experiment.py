@@ -1,0 +1,239 @@
+"""An experiment: its systems, models and splits, and what follows from how they depend on each other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cached_property
+
+from cort.config.collection import COPIED
+from cort.config.entries import INDEX_ADDITIONS, LEARNERS, SOURCES, TRAINING_SPLITS, is_trained, sources
+from cort.config.model_facts import MODELS, as_written, released_name
+from cort.config.root import Root
+from cort.systems.base import System
+from cort.systems.registry import class_of
+from cort.systems.results import Results
+
+
+class Experiment(Results):
+    """An experiment with a checked config. What it tells of all systems or models is computed once."""
+
+    @cached_property
+    def root(self) -> Root:
+        """The settings as objects: `root.encoders["cort"].training.gpus`."""
+        return Root.model_validate(as_written(self.config))
+
+    # Collection and splits.
+
+    @cached_property
+    def source(self) -> str | None:
+        """The source of the documents; None for docstrings, or a file of passages as they are."""
+        keys = (*SOURCES, "passages") if self.copied_from else SOURCES
+        return next((key for key in keys if key in self.config["collection"]), None)
+
+    @cached_property
+    def generated_from(self) -> str | None:
+        """What queries are made from; None if no split is generated."""
+        return next((self.config["splits"][name]["generate"]["from"] for name in self.splits_with("generate")), None)
+
+    @cached_property
+    def copied_from(self) -> str | None:
+        """What queries are made from if it is a part of documents, which is removed from the index."""
+        return self.generated_from if self.generated_from in COPIED else None
+
+    def splits_with(self, key: str) -> list[str]:
+        """List the splits that have a key, such as those that are generated."""
+        return [name for name, split in self.config["splits"].items() if key in split]
+
+    def files_of_split(self, name: str) -> str:
+        """Name the split whose files a split uses: its own or, for a held-out one, those of train."""
+        return "train" if "hold_out" in self.config["splits"][name] else name
+
+    def labels_of(self, split: str) -> str:
+        """Tell where the judgements of a split come from: ``human``, ``synthetic`` or ``LLM``."""
+        if split not in self.config["splits"]:
+            return "human"
+        settings = self.config["splits"][self.files_of_split(split)]
+        made = {"generate": "synthetic", "judge": "LLM"}
+        return next((made[key] for key in made if key in settings), settings.get("labels", "human"))
+
+    def title_of_split(self, split: str) -> str:
+        """Name a split in tables, figures and verdicts, which say if its labels are not human."""
+        labels = self.labels_of(split)
+        return split if labels == "human" else f"{split} ({labels} labels)"
+
+    def remarks(self) -> list[str]:
+        """Say what readers must know: which systems are tuned on the queries that they rank, which labels are made."""
+        lines = [f"{name} is {one.describe_tuning()}." for name, one in self.systems.items() if one.folds()]
+        if origin := self.copied_from:
+            why = "which are left out of the index"
+            lines.append(f"All labels are synthetic: queries are {origin} of documents, {why}.")
+        elif origin := self.generated_from:
+            source = self.config["endpoint"]["model"] if origin == "endpoint" else origin
+            splits = ", ".join(self.splits_with("generate"))
+            lines.append(f"Labels of {splits} are synthetic: queries were made of passages by {source}.")
+        for split in self.evaluated_splits:
+            if self.labels_of(split) == "LLM":
+                judged = "judge" in self.config["splits"][split]
+                by = self.config["endpoint"]["model"] if judged else "a language model"
+                lines.append(f"Labels of {split} are by {by}.")
+        return lines
+
+    # Systems and their runs.
+
+    @cached_property
+    def systems(self) -> dict[str, System]:
+        """The systems by name."""
+        return {name: class_of(entry, self.config)(self, name) for name, entry in self.config["systems"].items()}
+
+    def with_parts(self, names: Iterable[str]) -> list[str]:
+        """List systems and all systems that they are made from, each once."""
+        found: dict[str, None] = {}
+
+        def visit(name: str) -> None:
+            if name not in found:
+                found[name] = None
+                for part in self.systems[name].parts():
+                    visit(part)
+
+        for name in names:
+            visit(name)
+        return list(found)
+
+    @cached_property
+    def _splits(self) -> dict[str, list[str]]:
+        needed = {name: [self.systems[part].splits() for part in self.with_parts([name])] for name in self.systems}
+        return {
+            name: [one for one in own if all(one in other for other in others)]
+            for name, (own, *others) in needed.items()
+        }
+
+    def splits_of(self, name: str) -> list[str]:
+        """List the ranked splits for which a system has a run: all, unless a published run that it needs lacks some."""
+        return self._splits[name]
+
+    def on_split(self, split: str) -> list[str]:
+        """List the systems that have a run for a split."""
+        return [name for name in self.systems if split in self.splits_of(name)]
+
+    def with_model(self, section: str, name: str) -> list[str]:
+        """List the evaluated splits with runs of systems that retrieve or re-rank with a model."""
+        users = [system for system, one in self.systems.items() if (section, name) in one.models()]
+        return [split for split in self.evaluated_splits if any(split in self.splits_of(system) for system in users)]
+
+    @cached_property
+    def ranked_runs(self) -> list[tuple[str, str]]:
+        """The (split, system) of all runs of ranked splits."""
+        return [(split, name) for split in self.ranked_splits for name in self.on_split(split)]
+
+    @cached_property
+    def evaluated_runs(self) -> list[tuple[str, str]]:
+        """The (split, system) of all runs that are evaluated."""
+        return [(split, name) for split, name in self.ranked_runs if self.is_judged(split)]
+
+    def compared(self, split: str) -> list[str]:
+        """List the systems that are compared on a split; none if the baseline has no run for it."""
+        names = self.on_split(split)
+        return names if self.config["evaluation"]["baseline"] in names else []
+
+    @cached_property
+    def searchable(self) -> list[str]:
+        """The systems that can rank any query: all but published runs and systems made from them."""
+        return [name for name in self.systems if all(self.systems[part].searchable for part in self.with_parts([name]))]
+
+    @cached_property
+    def tuned_systems(self) -> list[str]:
+        """The systems whose weights are tuned on validation queries."""
+        return [name for name, system in self.systems.items() if system.learns()]
+
+    def curve_depths(self, name: str) -> list[int]:
+        """List the numbers of candidates at which a re-ranked system is measured, up to its depth."""
+        limit: int = self.systems[name].entry["depth"]
+        return sorted({limit, *(depth for depth in self.config["evaluation"]["depths"] if depth < limit)})
+
+    def indexes_of(self, split: str) -> list[tuple[str, str]]:
+        """List the indexes that systems search on a split, as (encoder or re-ranker, type of index)."""
+        found = (self.systems[name].approximate_index() for name in self.on_split(split))
+        return list(dict.fromkeys(index for index in found if index))
+
+    # Models.
+
+    def models_of(self, name: str) -> list[tuple[str, str]]:
+        """List the models that a run needs, as (section, name): the system's own, their starts and their teachers."""
+        models: dict[tuple[str, str], None] = {}
+        system = self.systems[name]
+
+        def visit(section: str, name: str | None) -> None:
+            if name is not None and name in self.config[section] and (section, name) not in models:
+                models[section, name] = None
+                model = self.config[section][name]
+                visit("encoders", model.get("start"))
+                visit("rerankers", model.get("teacher"))
+
+        for section, model in system.models():
+            visit(section, model)
+        return list(models)
+
+    @cached_property
+    def _used(self) -> set[tuple[str, str]]:
+        return {model for name in self.systems for model in self.models_of(name)}
+
+    def used_models(self, section: str) -> list[str]:
+        """List the encoders or re-rankers that systems, or the models they use, need, in config order."""
+        return [name for name in self.config[section] if (section, name) in self._used]
+
+    def used_additions(self, section: str) -> list[str]:
+        """List the expanders or weighers of searched indexes, and of generated queries, in config order."""
+        searched = {system.lexical_index() for system in self.systems.values()} - {None}
+        used = {self.config["lexical"][name].get(INDEX_ADDITIONS[section]) for name in searched}
+        used.add((self.generated_from or "").removeprefix(f"{section}."))
+        return [name for name in self.config[section] if name in used]
+
+    @cached_property
+    def trainings(self) -> list[tuple[str, str]]:
+        """The (section, name) of the used models that are trained here, not only loaded."""
+        return [
+            (section, name)
+            for section in LEARNERS
+            for name in self.used_models(section)
+            if is_trained(self.config[section][name])
+        ]
+
+    @cached_property
+    def negative_sources(self) -> list[str]:
+        """The systems whose runs of training queries provide negatives, and all that they are made from."""
+        models = ((self.config[section][name], LEARNERS[section]) for section, name in self.trainings)
+        return self.with_parts(system for model, source in models for system in sources(model[source]))
+
+    @cached_property
+    def validated(self) -> list[str]:
+        """The systems that need runs of the validation queries, and all that they are made from."""
+        return self.with_parts([*self.negative_sources, *self.tuned_systems])
+
+    def reranked_by(self, reranker: str, split: str) -> dict[str, int]:
+        """Return the systems whose candidates a re-ranker scores on a split, in config order, and how many per query.
+
+        On `train` and `validation`, these are only those that models are trained on or, on `validation`, weights are
+        tuned on: others may depend on the very models.
+        """
+        training = {"train": self.negative_sources, "validation": self.validated}
+        wanted = training[split] if split in TRAINING_SPLITS else self.on_split(split)
+        users = [one for name, one in self.systems.items() if name in wanted and one.reranker() == reranker]
+        found: dict[str, int] = {}
+        for part, depth in ((part, user.entry["depth"]) for user in users for part in user.parts()):
+            found[part] = max(found.get(part, 0), depth)
+        return found
+
+    @cached_property
+    def _released(self) -> dict[str, tuple[str, str]]:
+        models = ((section, name, model) for section in MODELS for name, model in self.config[section].items())
+        return {
+            released_name(section, name): (section, name) for section, name, model in models if "pretrained" in model
+        }
+
+    def released_model(self, base_model: str) -> tuple[str, str] | None:
+        """Return section and name of the `pretrained` model behind a base model, if there is one."""
+        return self._released.get(base_model)
+
+    def place_of_base_model(self, name: str) -> str:
+        """Return where the config defines a base model."""
+        return ".".join(self.released_model(name) or ("base_models", name))
