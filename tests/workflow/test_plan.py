@@ -115,7 +115,7 @@ def test_jobs_know_what_they_are(jobs):
 def test_a_run_of_training_queries_takes_all_cores_and_others_half(fresh):
     status, output = snakemake(fresh, "--dry-run", "--printshellcmds", "--cores", 6, *TINY)
     assert status == 0, output
-    commands = re.findall(r"cort\.retrieve bm25 --threads (\d+) .*--output \S*/runs/(\w+)/bm25\.trec", output)
+    commands = re.findall(r"cort\.retrieve bm25 .*--threads (\d+) .*--output \S*/runs/(\w+)/bm25\.trec", output)
     assert {split: threads for threads, split in commands} == {"train": "6", "validation": "3", "test": "3"}
 
 
