@@ -1,8 +1,8 @@
 """Check an experiment's config before anything runs, report all mistakes at once, and fill in defaults.
 
 Each mistake is a line that says where, what was found, what was expected and what to do. This module checks the shape
-by the schema; if that is right, that each entry has keys of its variant only (`cort/config/variants.py`); and then,
-with defaults, how parts refer to each other (`cort/config/references.py`).
+by the sections (`Root`), with the keys of each entry's variant; and if that is right, with defaults, how parts refer to
+each other (`cort/config/references.py`).
 """
 
 from __future__ import annotations

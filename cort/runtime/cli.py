@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from cort import __version__
-from cort.runtime.command_line import add_options, parse_options, places_of
+from cort.runtime.command_line import Parser, parse_options, places_of
 from cort.runtime.errors import InputError, input_error
 from cort.runtime.files import DISK_IS_FULL
 from cort.runtime.interruption import Interrupted, end_with_parent, unwind_on_signals
@@ -62,14 +62,14 @@ def _refuse_device(place: str) -> None:
         raise input_error(place, "a pipe or device", "a file", "write its content to a file, and name that")
 
 
-def parser_of(options: type[Section], prog: str = "") -> argparse.ArgumentParser:
+def parser_of(options: type[Section], prog: str = "") -> Parser:
     """Create the parser of a stage; its help is the docstring of the module that has the options."""
     module = sys.modules[options.__module__]
     prog = prog or f"python -m {module.__spec__.name if module.__spec__ else module.__name__}"
     form = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(prog=prog, description=module.__doc__, formatter_class=form)
+    parser = Parser(prog=prog, description=module.__doc__, formatter_class=form)
     parser.add_argument("--log", metavar="FILE", help="also write the log to this file")
-    add_options(parser, options)
+    parser.add_section(options)
     return parser
 
 

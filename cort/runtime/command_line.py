@@ -11,7 +11,9 @@ import argparse
 import re
 import types
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
 from pydantic import ValidationError
@@ -78,9 +80,27 @@ def option_of(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-def add_options(parser: argparse.ArgumentParser, options: type[Section]) -> None:
-    """Add a long option for every field."""
-    texts = meanings(options)
+class Parser(argparse.ArgumentParser):
+    """A parser that says what options mean in `--help` alone: reading that from the sources slows every start down."""
+
+    meanings: Callable[[], dict[str, str]] = dict
+    described: Mapping[str, argparse.Action] = MappingProxyType({})
+
+    def add_section(self, options: type[Section]) -> None:
+        """Add the options of a section."""
+        self.described, self.meanings = add_options(self, options), partial(meanings, options)
+
+    def format_help(self) -> str:
+        """Write the help, with the meaning of each option."""
+        texts = self.meanings()
+        for name, action in self.described.items():
+            action.help = texts.get(name, "").replace("%", "%%")
+        return super().format_help()
+
+
+def add_options(parser: argparse.ArgumentParser, options: type[Section]) -> dict[str, argparse.Action]:
+    """Add a long option for every field; return them by the field's name."""
+    added = {}
     for name, field in options.model_fields.items():
         form = form_of(field)
         given: dict[str, Any] = {"required": True} if field.is_required() else {"default": argparse.SUPPRESS}
@@ -92,8 +112,8 @@ def add_options(parser: argparse.ArgumentParser, options: type[Section]) -> None
             given |= {"nargs": "?", "const": "True"}
         elif form.may_lack:
             given["nargs"] = "?"
-        help = texts.get(name, "").replace("%", "%%")
-        parser.add_argument(option_of(name), help=help, metavar=form.metavar, **given)
+        added[name] = parser.add_argument(option_of(name), metavar=form.metavar, **given)
+    return added
 
 
 def parse_options(options: type[Options], args: argparse.Namespace) -> Options:

@@ -148,7 +148,7 @@ def _fits(section: type[Section], entry: dict[str, Any]) -> bool:
 def variant_of(field: FieldInfo, entry: dict[str, Any]) -> type[Section] | None:
     """Return the class of an entry of a section of named entries; None if it is of none."""
     (hint,) = (typing.get_args(choice)[1] for choice in choices_of(field.annotation))
-    return next((one for one in sections_of(choices_of(hint)) if _fits(one, entry)), None)
+    return next((one for one in sections_in(hint) if _fits(one, entry)), None)
 
 
 def default_of(section: type[Section], name: str) -> Any:
@@ -267,7 +267,7 @@ def keys_of(section: type[BaseModel]) -> dict[str, FieldInfo]:
 
 def sections_in(hint: Any) -> list[type[Section]]:
     """List the sections that a type is a choice of."""
-    return [choice for choice in choices_of(hint) if is_section(choice)]
+    return sections_of(choices_of(hint))
 
 
 def plain(section: Section) -> dict[str, Any]:

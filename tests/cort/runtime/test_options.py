@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 import pytest
 from pydantic import Field
 
-from cort.runtime.command_line import add_options, parse_options, take, to_words
+from cort.runtime.command_line import Parser, add_options, parse_options, take, to_words
 from cort.runtime.errors import InputError
 from cort.runtime.sections import Maybe, ParquetFile, Section, Several, Threads, TrecFile, same_as
 
@@ -49,8 +49,10 @@ def test_defaults_are_those_of_the_section_and_options_are_taken_from_a_larger_s
 
 
 def test_what_is_said_below_an_option_is_its_help_also_of_one_that_is_a_key():
-    parser = argparse.ArgumentParser()
-    add_options(parser, Options)
+    parser = Parser()
+    parser.add_section(Options)
+    # Only the help reads what options mean.
+    parser.format_help()
     helps = {action.dest: action.help for action in parser._actions}
     assert (helps["seed"], helps["open"], helps["epochs"]) == (
         *("of every random choice", "a page", "Passes over the queries."),
