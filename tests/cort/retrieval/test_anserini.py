@@ -80,7 +80,7 @@ def test_interrupted_parent_takes_java_and_temporary_files_along(tmp_path, numbe
         "class Popen(subprocess.Popen):\n"
         "    def __init__(self, *arguments, **options):\n"
         "        super().__init__(*arguments, **options)\n"
-        f"        while not pathlib.Path({str(pid_file)!r}).exists():\n"
+        f"        while not (pid := pathlib.Path({str(pid_file)!r})).exists() or not pid.read_text().strip():\n"
         "            time.sleep(0.01)\n"
         f"        os.kill(os.getpid(), {int(number)})\n"
         "unwind_on_signals()\n"
@@ -91,7 +91,7 @@ def test_interrupted_parent_takes_java_and_temporary_files_along(tmp_path, numbe
         "    anserini.run_java('io.Main', [], 64, 1)\n"
     )
     parent = Python("-c", program, environment={"JAVA_HOME": str(home)}, stderr=subprocess.DEVNULL)
-    java = int(wait_until(lambda: pid_file.exists() and pid_file.read_text().strip(), "Java", 10))
+    java = int(wait_until(lambda: pid_file.exists() and pid_file.read_text().strip(), "Java"))
     if not at_once:
         assert len(list((tmp_path / "out").iterdir())) == 1
         parent.send_signal(number)
