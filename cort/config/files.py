@@ -8,7 +8,6 @@ from typing import TypeAlias
 from cort.config.entries import INDEX_ADDITIONS, LEARNERS, files_of, one_or_more
 from cort.config.experiment import Experiment
 from cort.config.model_facts import triples_file
-from cort.downloads import smoke_test
 
 Files: TypeAlias = Iterator[tuple[str, str | None]]
 
@@ -59,5 +58,3 @@ def _of_models(experiment: Experiment) -> Files:
 def _of_report(experiment: Experiment) -> Files:
     for file in experiment.config["papers"]:
         yield "papers", file
-    if smoke_test.is_on():
-        yield str(smoke_test.FILE), str(smoke_test.FILE)

@@ -8,11 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from cort.downloads import smoke_test
-
 ROOT = "results"
 #: What was fetched is kept here for all experiments, whole or in part; no dataset has such a name.
-KEPT = "results/.smoke-test" if smoke_test.is_on() else "results/.downloads"
+KEPT = "results/.downloads"
 DATASET = "results/{dataset}"
 #: State of unfinished work, from which a retry goes on. No output: Snakemake deletes those of a job that ended early.
 CHECKPOINTS = "results/{dataset}/checkpoints"

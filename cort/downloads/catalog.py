@@ -2,7 +2,6 @@
 
 import gzip
 import hashlib
-import logging
 import lzma
 import zlib
 from collections.abc import Mapping
@@ -12,11 +11,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from cort.downloads import smoke_test
 from cort.formats.yaml_files import read_yaml
 from cort.runtime.errors import input_error, shorten, suggest
-
-log = logging.getLogger(__name__)
 
 CHUNK = 1 << 20
 # Beginnings of web pages that servers send instead of files.
@@ -97,17 +93,10 @@ class Catalog:
         return {file.archive for file in self.files.values() if file.archive}
 
 
-def load_catalog(path: str | Path | None = None) -> Catalog:
-    """Read a catalogue, by default that of the project or smoke test."""
-    if path is None:
-        path = smoke_test.FILE.absolute() if smoke_test.is_on() else CATALOG
-    return _load(path)
-
-
 @cache
-def _load(path: str | Path) -> Catalog:
-    if Path(path).name == smoke_test.FILE.name:
-        log.warning("%s: %s", path, smoke_test.NOTICE)
+def load_catalog(path: str | Path | None = None) -> Catalog:
+    """Read a catalogue, by default that of the project."""
+    path = path or CATALOG
     content = read_yaml(path, "a catalogue")
     entries = content["files"].items()
     files = {name: PublicFile(name, **{**entry, "urls": tuple(entry.get("urls", ()))}) for name, entry in entries}

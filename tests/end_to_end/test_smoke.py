@@ -4,7 +4,6 @@
 """
 
 import csv
-import json
 import os
 import re
 import time
@@ -13,11 +12,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from cort.downloads import smoke_test
 from cort.downloads.catalog import CATALOG, load_catalog, problem_with
 from tests.support import small
 from tests.support.common import ROOT
-from tests.support.forking import snakemake
 from tests.support.kills import FINISHED, Tree
 from tests.support.misbehaving_server import serving
 from tests.support.sandbox import copy_tree
@@ -35,7 +32,6 @@ DATA = Path(os.environ["SMOKE_DATA"]) if os.environ.get("SMOKE_DATA") else SAMPL
 LEFT_OUT = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "PYTHONPATH")
 LEFT_OUT += ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy")
 SUBMITTING = ["--workflow-profile", "profiles/slurm", "--jobs", "6", "--slurm-init-seconds-before-status-checks", "4"]
-FETCHED = re.compile(r"^download +(\d+)$", re.MULTILINE)
 # All that can be (docs/reproduction.md) but three latencies: the queries are no batch of 32. The
 # other numbers of TREC-CAR's papers are of MS MARCO or of other groups' systems.
 COMPUTED = {"config/msmarco.yaml": 269, "config/trec-car.yaml": 8}
@@ -48,8 +44,8 @@ def test_every_file_of_the_catalogue_has_a_small_one_with_the_same_facts(tmp_pat
     catalog = load_catalog(CATALOG)
     contents = small.contents_of(catalog, small.passages_of(data))
     with serving() as server:
-        (tmp_path / smoke_test.FILE).write_text(small.publish(server, catalog, contents), "utf-8")
-    found = load_catalog(tmp_path / smoke_test.FILE).files
+        (tmp_path / CATALOG.name).write_text(small.publish(server, catalog, contents), "utf-8")
+    found = load_catalog(tmp_path / CATALOG.name).files
     assert found.keys() == catalog.files.keys()
     for name, file in found.items():
         stated = {key for key, value in vars(file).items() if value not in (None, ())}
@@ -111,22 +107,15 @@ def test_a_shipped_experiment_runs_from_downloads_to_pages_in_spite_of_kills(sce
     assert "Nothing to be done" in scene.call("snakemake", "--dry-run", *words, *more)[1]
     print(f"\n{config}: {total} jobs, {killed} kills, {time.monotonic() - began:.0f} s")  # noqa: T201 - shown by -s
     check_pages(scene.folder, config)
-    # Nothing of it passes for more than it is: without the switch, all begins with the downloads.
-    (scene.folder / smoke_test.FILE).unlink()
-    status, said = snakemake(scene.folder, "--dry-run", "--configfile", config)
-    assert (status, {*FETCHED.findall(said)}) == (0, {*FETCHED.findall(planned)})
 
 
 def check_pages(tree, config):
-    """Title and provenance say what they are of, and the published numbers are those that can be."""
+    """The published numbers that can be computed are."""
     dataset = yaml.safe_load((tree / config).read_text("utf-8")).get("dataset")
     if dataset is None:
         # An ablation, which extends another.
         return
     results = tree / "results" / dataset
-    assert f">{smoke_test.NOTICE}: " in (results / "report" / "index.html").read_text("utf-8")
-    provenance = json.loads((results / "provenance.json").read_text("utf-8"))
-    assert str(smoke_test.FILE) in {one["path"] for one in provenance["inputs"]}
     if config in COMPUTED:
         with open(results / "report/reproduction/numbers.csv", encoding="utf-8", newline="") as file:
             assert sum(row["ours"] != "" for row in csv.DictReader(file)) == COMPUTED[config]

@@ -15,7 +15,6 @@ from zipfile import ZIP_DEFLATED
 import yaml
 
 from cort.base_model import train_tokenizer
-from cort.downloads import smoke_test
 from cort.downloads.catalog import CATALOG, load_catalog
 from cort.models.settings import EncoderSettings, PairSettings
 from tests.support.archives import tar_of, zip_of
@@ -293,9 +292,9 @@ def serve_model(server, name, revision, folder):
 
 
 def small_world(server, tree, data):
-    """Put the catalogue of small files into a copy of the project; serve them, and all models."""
+    """Replace the catalogue of a copy of the project by one of small files; serve them, and all models."""
     catalog, passages = load_catalog(CATALOG), passages_of(data)
-    (tree / smoke_test.FILE).write_text(publish(server, catalog, contents_of(catalog, passages)), "utf-8")
+    (tree / CATALOG.relative_to(ROOT)).write_text(publish(server, catalog, contents_of(catalog, passages)), "utf-8")
     # ir_datasets takes only as many paragraphs as TREC-CAR has.
     (tree / "paragraphs.tsv").write_bytes(tsv(zip(car_ids(passages).values(), passages.values(), strict=True)))
     config = tree / "config" / "trec-car.yaml"

@@ -32,7 +32,6 @@ from pathlib import Path
 
 from snakemake.exceptions import WorkflowError
 
-from cort.downloads import smoke_test
 from cort.config.load import ConfigError, complete, read
 from cort.config.downloads import file_pattern, resolve
 from cort.config.experiment import Experiment
@@ -77,8 +76,6 @@ except ConfigError as error:
     raise WorkflowError(str(error)) from None
 
 config.update(resolve(config))
-if smoke_test.is_on():
-    config["title"] = f"{smoke_test.NOTICE}: {config['title']}"
 experiment = Experiment(config)
 
 MODEL_FILES = ("model.safetensors", "config.json", "tokenizer.json", "tokenizer_config.json")

@@ -1,15 +1,10 @@
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-import yaml
 
-from cort.downloads import smoke_test
-from cort.downloads.catalog import CATALOG, load_catalog, problem_with
-from tests.support.common import ROOT
+from cort.downloads.catalog import load_catalog, problem_with
 
 # Copies of published files by the catalogue's name.
 COPIES = {
@@ -104,29 +99,3 @@ def test_checksums_and_counts_hold_for_the_published_files(name, tmp_path):
     for wrong in (content[:-1] + b"\n\n", content + b"x\n", content[: len(content) // 2]):
         (tmp_path / "wrong").write_bytes(wrong)
         assert problem_with(tmp_path / "wrong", file) is not None
-
-
-HERE = "http://127.0.0.1:1/a"
-
-
-def serve_small(folder, *urls):
-    files = {"a/b": {"urls": [*urls], "size": 3, "md5": "0" * 32}}
-    (folder / smoke_test.FILE).write_text(yaml.safe_dump({"files": files}), "utf-8")
-
-
-def test_a_catalogue_in_the_working_folder_is_the_one_in_use_and_none_is_shipped(tmp_path, monkeypatch):
-    assert not (ROOT / smoke_test.FILE).exists()
-    monkeypatch.chdir(tmp_path)
-    assert (smoke_test.is_on(), "msmarco/collection.tsv" in load_catalog().files) == (False, True)
-    serve_small(tmp_path, HERE)
-    assert (smoke_test.is_on(), list(load_catalog().files)) == (True, ["a/b"])
-    # One that is asked for is the one meant.
-    assert "msmarco/collection.tsv" in load_catalog(CATALOG).files
-
-
-def test_downloads_of_a_smoke_test_are_kept_apart(tmp_path):
-    code = f"import sys; sys.path.insert(0, {str(ROOT)!r}); from cort.config import paths; print(paths.KEPT)"
-    for kept in ("results/.downloads", "results/.smoke-test"):
-        done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
-        assert done.stdout.strip() == kept
-        serve_small(tmp_path, HERE)
