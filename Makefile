@@ -23,10 +23,9 @@ STARTED := $(shell date +%s)
 .DEFAULT_GOAL := results
 .PHONY: results summary inspect verdict matrix explore plan why environment hnswlib test lint bench gpu-check crash-test full-size smoke-test docs lock clean-cache clean
 
-# FORCE=1 skips the check of input files.
 # make expands a recipe after its prerequisites are made, so $(shell) below is the time at which the build starts.
 results: environment
-	$(BIN)/python -m workflow.plan $(if $(FORCE),--force,--run) --configfile "$(CONFIG)"
+	$(BIN)/python -m workflow.build --configfile "$(CONFIG)"
 	@$(BIN)/python -m workflow.summary --configfile "$(CONFIG)"
 	@build=$(shell date +%s); set_up=$$((build - $(STARTED))); build=$$(($$(date +%s) - build)); \
 	printf 'set-up %d min %d s, build %d min %d s\n' \
@@ -38,7 +37,7 @@ summary: environment
 
 # Says what is in the data of CONFIG: a line for everything that is odd, and a table with its ids.
 inspect: environment
-	$(BIN)/python -m workflow.plan --run --configfile "$(CONFIG)" -- --until inspect
+	$(BIN)/python -m workflow.build --configfile "$(CONFIG)" -- --until inspect
 	@$(BIN)/python -m workflow.summary --inspection --configfile "$(CONFIG)"
 
 # Compares systems on the documents of FOLDER and writes the best for search engines. QUERIES=questions.txt adds real user
@@ -53,10 +52,10 @@ verdict: environment models/wordllama
 matrix: CONFIGS := $(or $(CONFIGS),$(addprefix config/matrix/,nfcorpus.yaml scifact.yaml pydocs.yaml))
 matrix: OUTPUT := $(or $(OUTPUT),results/matrix)
 matrix: environment
-	@status=0; for config in $(if $(FORCE),,$(CONFIGS)); do \
+	@status=0; for config in $(CONFIGS); do \
 		$(BIN)/python -m workflow.plan --configfile "$$config" > /dev/null || status=1; done; exit $$status
 	@for config in $(CONFIGS); do \
-		$(BIN)/python -m workflow.plan $(if $(FORCE),--force,--run) --configfile "$$config" || exit; done
+		$(BIN)/python -m workflow.build --configfile "$$config" || exit; done
 	$(BIN)/python -m cort.matrix --experiments $(CONFIGS) --output-folder "$(OUTPUT)" $(OPTIONS)
 	@echo "file://$(abspath $(OUTPUT))/index.html"
 

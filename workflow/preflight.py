@@ -40,9 +40,9 @@ JAVA_PATIENCE = 60
 
 
 def check_machine(experiment: Experiment, to_make: Files, here: bool) -> list[str]:
-    """Check what the files that are to be made need; packages alone if jobs do not run `here`."""
+    """Check what the files that are to be made need; not Java and GPUs if jobs do not run `here`."""
     needed = needs(experiment, to_make)
-    lines = check_packages(sorted(needed & PACKAGES.keys()))
+    lines = [*check_writable(experiment, Path.cwd()), *check_packages(sorted(needed & PACKAGES.keys()))]
     if here:
         lines += check_java() if JAVA in needed else []
         lines += check_gpus(experiment, to_make, len(visible_devices()))

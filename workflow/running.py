@@ -61,7 +61,7 @@ def builds_in(folder: Path) -> Iterator[tuple[int, str]]:
 
 def _is_snakemake(words: Sequence[str]) -> bool:
     """Tell whether a command line is that of `make`, `python -m snakemake ...` or `python .../bin/snakemake ...`."""
-    return words[1:3] in (["-m", "workflow.interruptible"], ["-m", "snakemake"]) or any(
+    return words[1:3] in (["-m", "workflow.build"], ["-m", "snakemake"]) or any(
         Path(word).name == "snakemake" for word in words[:2]
     )
 

@@ -217,7 +217,7 @@ def build(config: Path, *targets: str, quiet: bool = False) -> None:
 
     :raises CalledProcessError: if the build fails; with all that it printed, if it is quiet.
     """
-    command = [sys.executable, "-m", "workflow.plan", "--run", "--configfile", str(config), "--", *targets]
+    command = [sys.executable, "-m", "workflow.build", "--configfile", str(config), "--", *targets]
     stdout, stderr = (subprocess.PIPE, subprocess.STDOUT) if quiet else (None, None)
     received: list[int] = []
     before = signal.getsignal(signal.SIGINT)

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.usefixtures("real_starts")
 
 RUN = "results/tiny/runs/test/cort.trec"
 VALIDATION_VECTORS = "results/tiny/embeddings/encoder/queries.validation.arrow"
-CALL = ("workflow.plan", "--run", "--configfile", TINY, "--", "--cores", 2, "--printshellcmds")
+CALL = ("workflow.build", "--configfile", TINY, "--", "--cores", 2, "--printshellcmds")
 KILLS, SEED = int(os.environ.get("CRASH_KILLS") or 25), int(os.environ.get("CRASH_SEED") or 1)
 LOG = """\
 [Sat Nov 21 15:00:00 2026]

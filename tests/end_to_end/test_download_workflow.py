@@ -156,7 +156,7 @@ def test_a_workflow_that_was_killed_goes_on_where_the_transfer_was(tmp_path, rea
         server.steps["/tiny.tar.gz"] = [Step(stall=2_000), Step()]
         target = "results/tiny/raw/tiny/collection.tsv"
         arguments = (target, "--cores", "1", "--configfile", config)
-        words = ("-m", "workflow.plan", "--run", "--configfile", config, "--", target)
+        words = ("-m", "workflow.build", "--configfile", config, "--", target)
         with Python(*words, cwd=tree, stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT):
             wait_until(lambda: server.sent["/tiny.tar.gz"] == [2_000])
             wait_until(lambda: any(path.stat().st_size == 2_000 for path in (tree / paths.KEPT).rglob("*.part")))

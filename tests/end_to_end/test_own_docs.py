@@ -23,7 +23,7 @@ def test_the_first_build_of_a_verdict(tmp_path, monkeypatch):
     monkeypatch.chdir(tree)
 
     def build(config, *targets, quiet=False):
-        status, output = run_module(tree, "workflow.plan", "--run", "--configfile", config, "--", *targets)
+        status, output = run_module(tree, "workflow.build", "--configfile", config, "--", *targets)
         if status:
             raise CalledProcessError(status, "build", output)
 

@@ -97,9 +97,7 @@ def test_a_shipped_experiment_runs_from_downloads_to_pages_in_spite_of_kills(sce
     # Plans count the large models of these names, for which this machine may be too small.
     # With Snakemake's own lines, which say when a job ends.
     more += ["--printshellcmds"]
-    command = (
-        ["snakemake", *words, *more] if on_slurm else ["workflow.plan", "--force", *words[:2], "--", *words[2:], *more]
-    )
+    command = ["snakemake", *words, *more] if on_slurm else ["workflow.build", *words[:2], "--", *words[2:], *more]
     began, finished = time.monotonic(), total / (KILLS + 1)
     kills = [{"enough": lambda said: len(FINISHED.findall(said)) >= finished}] * KILLS
     status, said, killed = scene.build(*command, kills=kills)

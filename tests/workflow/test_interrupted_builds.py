@@ -13,7 +13,7 @@ from tests.support.processes import Python
 LINE = "interrupted; the same command goes on\n"
 WAIT = "import time\nprint('ready', flush=True)\ntime.sleep(60)\n"
 IN_MAIN = "def main():\n    import sys, time\n    print('ready', flush=True)\n"
-PLAN = ("-m", "workflow.plan", "--run", "--configfile", "tiny.yaml")
+CALL = ("-m", "workflow.build", "--configfile", "tiny.yaml")
 BUILD = "from pathlib import Path\nfrom workflow import verdict\nverdict.build(Path('tiny.yaml'))"
 
 # Modules that wait when they are imported, or a program that does when it is called.
@@ -54,7 +54,7 @@ def interrupted(tmp_path):
 
 @pytest.mark.parametrize("modules", [IMPORTS, SNAKEMAKE_IMPORTS, RAISES, FAILS])
 def test_a_build_ends_with_a_line(interrupted, modules):
-    assert interrupted(modules, *PLAN) == (-signal.SIGINT, LINE)
+    assert interrupted(modules, *CALL) == (-signal.SIGINT, LINE)
 
 
 @pytest.mark.parametrize("module", ["verdict", "summary", "why"])

@@ -32,7 +32,7 @@ def make(tmp_path, monkeypatch):
 
 TWO = "CONFIGS=a.yaml b.yaml"
 CHECKS = [f"workflow.plan --configfile {name}.yaml" for name in "ab"]
-BUILDS = [f"workflow.plan --run --configfile {name}.yaml" for name in "ab"]
+BUILDS = [f"workflow.build --configfile {name}.yaml" for name in "ab"]
 TABLE = "cort.matrix --experiments a.yaml b.yaml --output-folder results/matrix"
 
 
@@ -42,10 +42,10 @@ def test_experiments_are_checked_then_built_then_tabulated(make):
     assert output == f"file://{ROOT}/results/matrix/index.html\n"
 
 
-def test_table_and_place_are_chosen_and_checks_left_out(make):
-    _, calls, _ = make("CONFIGS=a.yaml", "OPTIONS=--measures RR@10 R@50", "OUTPUT=/x/y", "FORCE=1")
+def test_table_and_place_are_chosen(make):
+    _, calls, _ = make("CONFIGS=a.yaml", "OPTIONS=--measures RR@10 R@50", "OUTPUT=/x/y")
     table = "cort.matrix --experiments a.yaml --output-folder /x/y --measures RR@10 R@50"
-    assert calls == ["workflow.plan --force --configfile a.yaml", table]
+    assert calls == [CHECKS[0], BUILDS[0], table]
 
 
 def test_the_shipped_experiments_are_the_default(make):
@@ -58,7 +58,7 @@ def test_the_shipped_experiments_are_the_default(make):
     ("fails", "calls"),
     [
         ("plan --configfile a", CHECKS),
-        ("--run --configfile a", [*CHECKS, BUILDS[0]]),
+        ("build --configfile a", [*CHECKS, BUILDS[0]]),
         ("cort", [*CHECKS, *BUILDS, TABLE]),
     ],
 )

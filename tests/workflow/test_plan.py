@@ -1,4 +1,4 @@
-"""`python -m workflow.plan` and `python -m workflow.why` on the tiny experiment, as a person calls them."""
+"""`python -m workflow.plan`, `.build` and `.why` on the tiny experiment, as a person calls them."""
 
 import contextlib
 import os
@@ -7,7 +7,6 @@ import shlex
 import shutil
 import signal
 import subprocess
-import sys
 
 import pytest
 import yaml
@@ -17,10 +16,11 @@ from tests.support.changes import altered, mark_as_built, prepare
 from tests.support.common import ROOT, wait_until
 from tests.support.configs import reversed_keys
 from tests.support.forking import run_module, snakemake
+from tests.support.java import make_java
 from tests.support.processes import Python
-from tests.support.sandbox import copy_with_tiny, executable
+from tests.support.sandbox import copy_tree, copy_with_tiny, executable
 from tests.support.workflow import RULES, plan_jobs
-from workflow import plan
+from workflow import build
 from workflow.running import LOCKS
 from workflow.snakemake_api import PlanError
 
@@ -61,31 +61,21 @@ def call(monkeypatch):
 
 
 @pytest.fixture
-def quick(monkeypatch, capsys):
-    """Call plan in this process in a folder, with these jobs; status, output, and what would be executed."""
+def begun(monkeypatch, capsys):
+    """Call build in this process in a folder; status, what it writes, and the words of Snakemake if it is reached."""
 
-    def run(folder, jobs, *arguments):
+    def run(folder, *arguments):
         called = []
-
-        def leave(_, words):
-            called.append(words)
-            raise SystemExit(0)
-
-        def jobs_of(_):
-            if jobs is None:
-                pytest.fail("nothing is to be planned")
-            return jobs, True
-
         monkeypatch.chdir(folder)
-        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-        monkeypatch.setattr(plan, "plan", jobs_of)
-        monkeypatch.setattr(plan.os, "execv", leave)
+        monkeypatch.setattr(build, "run", called.append)
         try:
-            status = plan.main([*map(str, arguments)])
+            build.main([*map(str, arguments)])
+            status = 0
         except SystemExit as left:
             status = left.code
         printed = capsys.readouterr()
-        return status, printed.out, printed.err.splitlines(), called
+        assert printed.out == ""
+        return status, printed.err.splitlines(), called
 
     return run
 
@@ -170,7 +160,7 @@ def test_what_the_machine_lacks_ends_a_build_before_its_first_job(fresh, tmp_pat
     path = altered(tree, tree / "gpu.yaml", {"encoders.encoder.training.gpus": 3})
     words = ("--cores", 1, "--configfile", path)
     card = "results/tiny/encoders/encoder/best/README.md"
-    for status, output in (snakemake(tree, card, *words), run_module(tree, "workflow.plan", "--run", *words[2:])):
+    for status, output in (snakemake(tree, card, *words), run_module(tree, "workflow.build", *words[2:])):
         assert status == 1
         (line,) = (line for line in output.splitlines() if re.match(LINE, line))
         assert line.startswith("encoders.encoder.training.gpus: found 3 on a machine with 0 GPUs, expected 1 at most; ")
@@ -180,20 +170,18 @@ def test_what_the_machine_lacks_ends_a_build_before_its_first_job(fresh, tmp_pat
     assert snakemake(tree, PASSAGES, *words)[0] == 0
 
 
-def test_what_the_machine_lacks_is_told_after_the_jobs(quick, fresh, jobs, monkeypatch):
-    monkeypatch.setattr(plan.preflight, "java_home", lambda: fresh / "none")
-    status, output, errors, _ = quick(fresh, jobs, *TINY)
-    assert (status, output.startswith("tiny: ")) == (1, True)
-    (line,) = errors
-    assert re.match(LINE, line)
-    assert line.startswith(f"{fresh}/none/bin/java: found ")
+def test_what_the_machine_lacks_is_told_after_the_jobs(call, fresh, tmp_path, monkeypatch):
+    monkeypatch.setenv("JAVA_HOME", str(make_java(tmp_path / "java", "exit 1", "21")))
+    status, output = call("plan", fresh, *TINY)
+    first, *_, last = output.splitlines()
+    assert (status, first[:6]) == (1, "tiny: ")
+    assert re.match(LINE, last)
+    assert last.startswith(f"{tmp_path}/java/bin/java: found ")
 
 
-def test_a_run_is_left_to_snakemake_without_a_plan(quick, fresh):
-    status, output, errors, called = quick(fresh, None, *TINY, "--run", "--", "--keep-incomplete")
-    assert (status, output, errors) == (0, "", [])
-    options = ["--cores", "all", "--keep-incomplete", *TINY]
-    assert called == [[sys.executable, "-m", "workflow.interruptible", *options]]
+def test_a_build_is_left_to_snakemake(begun, fresh):
+    words = ["--cores", "all", "--keep-incomplete", *TINY]
+    assert begun(fresh, *TINY, "--", "--keep-incomplete") == (0, [], [words])
 
 
 LOCKED = r"\.snakemake/locks: found the lock of a build "
@@ -216,48 +204,52 @@ def stopped(fresh, real_starts):
     shutil.rmtree(fresh / LOCKS, ignore_errors=True)
 
 
-def test_a_second_build_is_refused_and_told_who_runs(quick, fresh, stopped):
+def test_a_second_build_is_refused_and_told_who_runs(begun, fresh, stopped):
     process = stopped(executable("snakemake"), PASSAGES, "--cores", 1, *TINY)
-    for option in ("--run", "--force"):
-        status, output, (line,), called = quick(fresh, None, *TINY, option)
-        assert (status, output, called) == (1, "", [])
-        running = f"that runs: process {process.pid} \\({TINY[1]}\\), expected none; wait for its end, or end it"
-        assert re.fullmatch(LOCKED + running, line)
+    status, (line,), called = begun(fresh, *TINY)
+    assert (status, called) == (1, [])
+    running = f"that runs: process {process.pid} \\({TINY[1]}\\), expected none; wait for its end, or end it"
+    assert re.fullmatch(LOCKED + running, line)
     # Another experiment of the same folder.
     other = altered(fresh, fresh / "tiny" / "other.yaml", {"dataset": "other"})
-    assert quick(fresh, None, "--configfile", other, "--run")[0] == 0
+    assert begun(fresh, "--configfile", other)[0] == 0
     process.kill()
     process.wait()
-    status, _, (line,), _ = quick(fresh, None, *TINY, "--run")
+    status, (line,), _ = begun(fresh, *TINY)
     killed = f"{LOCKED}of tiny that no process .*, expected none; if it was killed, call `(.*)`, .*"
     command = re.fullmatch(killed, line)[1]
     assert shlex.split(command)[1:] == ["--unlock", *TINY]
     subprocess.run(shlex.split(command), cwd=fresh, check=True, capture_output=True)
-    assert quick(fresh, None, *TINY, "--run")[0] == 0
+    assert begun(fresh, *TINY)[0] == 0
 
 
 def test_snakemake_refuses_what_make_builds(fresh, stopped):
-    stopped("-m", "workflow.plan", "--run", *TINY, "--", PASSAGES, "--cores", 1)
+    stopped("-m", "workflow.build", *TINY, "--", PASSAGES, "--cores", 1)
     status, output = snakemake(fresh, PASSAGES, "--cores", 1, *TINY)
     assert status == 1
     assert "Directory cannot be locked" in output
 
 
-def test_inputs_that_are_not_there_are_refused_without_a_plan(quick, fresh, tmp_path):
+def test_inputs_that_are_not_there_are_refused_with_their_keys(call, fresh, tmp_path):
     folder = shutil.copytree(fresh / "tiny", tmp_path / "tiny").parent
     for name in ("collection.tsv", "qrels.test.tsv"):
         (folder / "tiny" / "data" / name).unlink()
-    for options in ([], ["--run"]):
-        status, output, errors, called = quick(folder, None, *TINY, *options)
-        assert (status, output, called) == (1, "", [])
-        assert [line.split(", expected")[0] for line in errors] == [
-            "collection.passages: found tiny/data/collection.tsv, no such file",
-            "splits.test.qrels: found tiny/data/qrels.test.tsv, no such file",
-        ]
-    assert quick(folder, None, *TINY, "--force")[0] == 0
+    lines = [
+        "collection.passages: found tiny/data/collection.tsv, no such file",
+        "splits.test.qrels: found tiny/data/qrels.test.tsv, no such file",
+    ]
+    copy_tree(folder)
+    status, output = call("plan", folder, *TINY)
+    assert (status, [line.split(", expected")[0] for line in output.splitlines()]) == (1, lines)
+    status, output = snakemake(folder, "--cores", 1, *TINY)
+    assert status == 1
+    assert all(line in output for line in lines)
+    assert not (folder / "results").exists()
+    # They are not needed for everything.
+    assert snakemake(folder, "--unlock", *TINY)[0] == 0
 
 
-def test_a_config_with_mistakes_is_refused_before_a_plan(quick, call, fresh, tmp_path):
+def test_a_config_with_mistakes_is_refused_before_a_plan(begun, call, fresh, tmp_path):
     wrong = altered(fresh, tmp_path / "wrong.yaml", {"deph": 5, "depth": "many"})
     (tmp_path / "my exp.yaml").write_text("dataset: &x [*x]\n")
     cases = (
@@ -266,12 +258,13 @@ def test_a_config_with_mistakes_is_refused_before_a_plan(quick, call, fresh, tmp
         (tmp_path / "my exp.yaml", ["my exp.yaml: found an anchor within itself"]),
     )
     for name, words in cases:
-        status, output, errors, called = quick(fresh, None, "--configfile", name)
-        assert (status, output, called, len(errors)) == (1, "", [], len(words))
+        status, output = call("plan", fresh, "--configfile", name)
+        errors = output.splitlines()
+        assert (status, len(errors)) == (1, len(words))
         assert all(any(word in line for line in errors) for word in words), errors
-        assert call("why", fresh, "--configfile", name) == (1, "".join(f"{line}\n" for line in errors))
+        assert call("why", fresh, "--configfile", name) == (1, output)
     # Snakemake would show a traceback.
-    assert quick(fresh, None, "--configfile", tmp_path / "my exp.yaml", "--force")[0] == 1
+    assert begun(fresh, "--configfile", tmp_path / "my exp.yaml") == (1, errors, [])
 
 
 def test_a_target_nobody_makes_is_refused(fresh, monkeypatch):
@@ -330,8 +323,7 @@ def test_what_was_never_made_is_not_made_yet(call, fresh):
 @pytest.mark.parametrize(
     ("goal", "command"),
     [
-        ("results", "workflow.plan --run"),
-        ("results FORCE=1", "workflow.plan --force"),
+        ("results", "workflow.build"),
         ("plan", "workflow.plan"),
         ("why", "workflow.why"),
         ("why TARGET=a/b", "workflow.why a/b"),

@@ -143,6 +143,15 @@ def made_by(rule):
 # Inputs.
 
 
+def whole_experiment(wildcards):
+    """All results, if the files that the config names are there: Snakemake's own message would not name their keys."""
+    from workflow.preflight import check_inputs
+
+    if problems := check_inputs(experiment, Path.cwd()):
+        raise WorkflowError("\n".join(problems))
+    return inputs.targets(experiment)
+
+
 def of(function, *arguments):
     """A function of workflow/inputs.py as the input of a rule: it gets the experiment, these arguments, and wildcards."""
     return partial(function, experiment, *arguments)
