@@ -30,7 +30,7 @@ from cort.runtime.errors import input_error
 from cort.runtime.sections import AnyFile, FolderPath, Maybe, Several, Text, Threads, same_as
 from cort.sources.files import iter_file_documents
 from cort.sources.folder import Ids
-from cort.sources.headed import REMEDIES, Division, Origin
+from cort.sources.headed import Division, Origin
 from cort.sources.opened import Source, open_source
 
 log = logging.getLogger(__name__)
@@ -69,27 +69,24 @@ class Options(Fields):
 
 
 def apart(
-    batches: Iterable[pa.RecordBatch], source: Source, origin: Origin | None, writer: pq.ParquetWriter | None
+    batches: Iterable[pa.RecordBatch], source: Source, writer: pq.ParquetWriter | None
 ) -> Iterator[pa.RecordBatch]:
     """Stream the passages as they are indexed, and write the queries above them, each with the id of a passage.
 
-    :raises InputError: at the end, if there are no passages, or no queries, though these are to be generated.
+    :raises InputError: at the end, if there are no passages.
     """
-    passages = queries = 0
+    passages = 0
     for batch in batches:
         above = batch["queries"]
         if writer:
             columns = [batch["doc_id"].take(pc.list_parent_indices(above)), pc.list_flatten(above)]
             writer.write_batch(pa.record_batch(columns, schema=PASSAGES))
-            queries += len(columns[0])
         passages += len(batch)
         yield batch.select(PASSAGES.names)
     if not passages:
         skipped = ", ".join(f"{count} {reason}" for reason, count in source.skipped.items())
         found = f"no documents (skipped: {skipped})" if skipped else "no documents"
         raise input_error(source.name, found, "one or more", "name another source")
-    if origin and not queries:
-        raise input_error(source.name, f"no {origin} with text below them", "some", REMEDIES[origin])
 
 
 def _source(options: Options, fields: dict[str, Any]) -> Source:
@@ -115,7 +112,7 @@ def stage(options: Options) -> None:
         table = open_writer(options.output_candidates, PASSAGES) if options.output_candidates else nullcontext()
         with table as writer:
             batches = how.batches(source.documents(), options.threads, counts)
-            written = write_passages([(source.name, apart(batches, source, options.generate, writer))], options.output)
+            written = write_passages([(source.name, apart(batches, source, writer))], options.output)
         counts["passages"] = written["passages"]
         counts |= {name: number for name, number in written.items() if name == REPEATED}
     counts |= {f"files: {reason}": number for reason, number in sorted(source.skipped.items())}

@@ -13,6 +13,7 @@ Usage:  python -m cort.generate --candidates candidates.parquet --splits validat
 
 import logging
 import sys
+from collections.abc import Sequence
 from itertools import repeat
 
 import numpy as np
@@ -64,13 +65,13 @@ def read_candidates(path: str) -> pa.Table:
     return pa.table([predicted["doc_id"], pc.list_element(predicted["queries"], 0)], schema=PASSAGES)
 
 
-def queries_of_split(candidates: pa.Table, options: Options) -> pa.Table:
+def queries_of_split(candidates: pa.Table, split: str, splits: Sequence[str], seed: int) -> pa.Table:
     """Collect the queries of a split: text, document, list of passages, and whether other documents have it, too."""
     documents, keys = documents_of(candidates["doc_id"], "max"), plain(candidates["text"])
     owners = pa.table({"key": keys, "document": documents}).group_by("key").aggregate([("document", "count_distinct")])
     shared = pc.is_in(keys, value_set=owners.filter(pc.field("document_count_distinct") > 1)["key"])
     names = pc.unique(documents).to_pylist()
-    own = [name for name in names if split_of(name, options.splits, options.seed) == options.split]
+    own = [name for name in names if split_of(name, splits, seed) == split]
     table = pa.table(
         {"document": documents, "text": candidates["text"], "shared": shared, "doc_id": candidates["doc_id"]}
     )
@@ -79,12 +80,12 @@ def queries_of_split(candidates: pa.Table, options: Options) -> pa.Table:
     return queries.combine_chunks()
 
 
-def choose(queries: pa.Table, options: Options) -> tuple[pa.Table, dict[str, int]]:
+def choose(queries: pa.Table, lengths: Lengths) -> tuple[pa.Table, dict[str, int]]:
     """Drop queries of other lengths and those that several documents have; return the numbers of dropped and kept."""
     words = np.array([*map(count_words, queries["text"].to_pylist())], "int64")
     dropped = {
-        f"dropped: fewer than {options.min_words} words": words < options.min_words,
-        f"dropped: more than {options.max_words} words": words > options.max_words,
+        f"dropped: fewer than {lengths.min_words} words": words < lengths.min_words,
+        f"dropped: more than {lengths.max_words} words": words > lengths.max_words,
         "dropped: the same in several documents": queries["shared"].to_numpy(),
     }
     kept = len(dropped)
@@ -104,11 +105,12 @@ def query_ids_of(documents: pa.Array) -> pa.Array:
 def stage(options: Options) -> None:
     """Write the queries and judgements of the split."""
     candidates = pa.concat_tables(map(read_candidates, options.candidates))
-    queries, counts = choose(queries_of_split(candidates, options), options)
+    queries, counts = choose(queries_of_split(candidates, options.split, options.splits, options.seed), options)
     log.info("%s", ", ".join(f"{name} {count}" for name, count in counts.items()))
     if not queries.num_rows:
-        fix = f"change `generate` of {options.split}, or add documents"
-        raise input_error(options.candidates[0], "no query left", "one or more", fix)
+        found = f"no query left for {options.split} of {candidates.num_rows} candidates"
+        fix = "generate them from titles, headings or sentences, whichever these documents have, or add documents"
+        raise input_error(options.candidates[0], found, "one or more", fix)
     query_ids = query_ids_of(queries["document"].combine_chunks())
     lists = queries["doc_id_list"].combine_chunks()
     columns = [query_ids.take(pc.list_parent_indices(lists)), documents_of(lists.flatten(), options.aggregate)]

@@ -3,7 +3,8 @@
 Writes two experiments into `config/verdict`, builds them, and prints what they show. `NAME-synthetic.yaml` has queries
 made from the headings of the documents, or from first sentences if there are few headings; it compares systems and
 tunes weights. `NAME.yaml` has all words of the documents and the real user queries; it serves searches and is deployed.
-Each call writes both anew for what it names, unless somebody has edited one of them: then they are kept.
+Each call writes both anew for what it names, also what is deployed, unless somebody has edited one of them: then both
+are kept as they are.
 
 Usage: python -m workflow.verdict --folder docs [--queries questions.txt [--qrels judgements.tsv]] [--model FOLDER]
 """
@@ -18,7 +19,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
@@ -29,6 +30,7 @@ from typing import get_args
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from cort.config import paths
+from cort.config.collection import Lengths
 from cort.config.deployment import deployed_parts
 from cort.config.entries import leaves
 from cort.config.evaluation import Target
@@ -41,6 +43,7 @@ from cort.formats.artifacts import read_artifact
 from cort.formats.runs import read_run
 from cort.formats.tables import QUERIES, count_rows
 from cort.formats.yaml_files import read_yaml
+from cort.generate import choose, queries_of_split, read_candidates
 from cort.reporting.costs import stored_bytes
 from cort.reporting.format import best_first, difference, fixed
 from cort.reporting.results import Latencies
@@ -55,17 +58,12 @@ FOLDERS = {"FOLDER": "a folder of documents", "MODEL": "a folder, or NAME@COMMIT
 STATIC = "models/wordllama"
 # nDCG@10 on human labels, with weights that were tuned on synthetic labels, on the test queries, or are equal.
 STUDY = Path(__file__).with_name("synthetic_labels.csv")
-TARGETS = ", ".join(get_args(Target))
 # Generated queries that each split needs: systems are not worth comparing on fewer.
 FEWEST = 50
-# How the stages say that there are no headings at all.
-NO_HEADINGS = ("found no headings with text below them", "found no query left")
 # Share of queries without results of BM25 above which a language is probably wrong.
 UNANSWERED = 0.2
 # The second line of each config; a digest of all other lines follows.
 UNEDITED = "# The next call writes this file anew, unless you edit it. docs/reference.md explains every key. "
-# What this program deploys; nothing, until it knows the best system.
-DEPLOYED = rf"^deploy: \{{(?:search: \{{system: \S+, targets: \[{TARGETS}\]\}})?\}}$"
 
 
 @dataclass(frozen=True)
@@ -158,10 +156,11 @@ def is_edited(path: Path) -> bool:
     return path.exists() and sign(text := path.read_text("utf-8")) != text
 
 
-def write_configs(request: Request, origin: str, kept: Sequence[Path]) -> None:
+def write_configs(request: Request, origin: str, kept: Sequence[Path], deployed: str | None = None) -> None:
     """Write both experiments, except those that are kept.
 
     :param origin: what queries are made from.
+    :param deployed: a system, once the best is known.
     """
     templates = Environment(  # noqa: S701 - YAML, in which texts of users are `quoted`
         loader=FileSystemLoader(Path(__file__).parent / "templates"),
@@ -173,10 +172,11 @@ def write_configs(request: Request, origin: str, kept: Sequence[Path]) -> None:
     templates.filters["quoted"] = partial(json.dumps, ensure_ascii=False)
     title, encoders = Path(request.folder).resolve().name, encoders_of(request.model)
     for path, name in ((request.main, "verdict"), (request.synthetic, "verdict-synthetic")):
-        if path not in kept:
-            template = templates.get_template(f"{name}.yaml.jinja")
-            text = template.render(request=request, title=title, encoders=encoders, origin=origin, paths=paths)
-            write_text(path, sign(text))
+        if path in kept:
+            continue
+        values = {"request": request, "title": title, "encoders": encoders, "origin": origin, "paths": paths}
+        text = templates.get_template(f"{name}.yaml.jinja").render(values, deployed=deployed, targets=get_args(Target))
+        write_text(path, sign(text))
 
 
 def check(request: Request) -> None:
@@ -212,48 +212,32 @@ def check_edited(request: Request, edited: Path) -> None:
             raise input_error(edited, "edits", expected, "write it there, set NAME=, or remove the edited file")
 
 
-def build(config: Path, *targets: str, quiet: bool = False) -> None:
+def build(config: Path, *targets: str) -> None:
     """Build an experiment, or some files of it.
 
-    :raises CalledProcessError: if the build fails; with all that it printed, if it is quiet.
+    :raises CalledProcessError: if the build fails.
     """
     command = [sys.executable, "-m", "workflow.build", "--configfile", str(config), "--", *targets]
-    stdout, stderr = (subprocess.PIPE, subprocess.STDOUT) if quiet else (None, None)
     received: list[int] = []
     before = signal.getsignal(signal.SIGINT)
     # Ctrl-C comes to the build, too, which ends in order. A background job of a shell ignores it.
     if before is not signal.SIG_IGN:
         signal.signal(signal.SIGINT, lambda number, _: received.append(number))
     try:
-        done = subprocess.run(command, check=False, text=True, stdout=stdout, stderr=stderr)
+        done = subprocess.run(command, check=False)
     finally:
         signal.signal(signal.SIGINT, before)
     if received:
-        if quiet:
-            raise KeyboardInterrupt
         # The build has said how to go on.
         sys.exit(128 + signal.SIGINT)
     done.check_returncode()
 
 
-def has_headings(synthetic: Path) -> bool:
-    """Make queries from headings; tell whether there are enough in each split.
+def prepare(request: Request) -> Callable[[str | None], None]:
+    """Write both experiments, or keep what somebody edited; queries come from sentences if headings are few.
 
-    :raises CalledProcessError: if the build fails for another reason than that there are no headings at all.
+    :returns: writes them again, with a system to deploy.
     """
-    experiment = load(synthetic)
-    files = [experiment.at(paths.GENERATED_COUNTS, split=split) for split in ("validation", "test")]
-    try:
-        build(synthetic, *files, quiet=True)
-    except subprocess.CalledProcessError as error:
-        if not any(reason in error.stdout for reason in NO_HEADINGS):
-            raise
-        return False
-    return all(json.loads(Path(file).read_text("utf-8"))["kept (before `sample`)"] >= FEWEST for file in files)
-
-
-def prepare(request: Request) -> None:
-    """Write both experiments, or keep them; queries come from sentences if headings are few, now or earlier."""
     existing = [path for path in (request.main, request.synthetic) if path.exists()]
     edited = [path for path in existing if is_edited(path)]
     kept = existing if edited else []
@@ -261,21 +245,36 @@ def prepare(request: Request) -> None:
         check_edited(request, edited[0])
     if edited:
         sys.stdout.write(f"used as edited: {' and '.join(map(str, edited))}\n")
-    few = request.synthetic in existing and "{from: sentences}" in request.synthetic.read_text("utf-8")
-    write_configs(request, "sentences" if few else "headings", kept)
-    if not few and request.synthetic not in kept and not has_headings(request.synthetic):
+    # An earlier call may have found few headings.
+    origin = origin_of(request.synthetic) or "headings"
+    write_configs(request, origin, kept)
+    if origin == "headings" and request.synthetic not in kept and count_headings(request.synthetic) < FEWEST:
         sys.stdout.write(f"fewer than {FEWEST} headings with text below: queries are made from first sentences\n")
-        write_configs(request, "sentences", kept)
+        write_configs(request, origin := "sentences", kept)
     sys.stdout.flush()
+    return partial(write_configs, request, origin, kept)
 
 
-def deploy_best(path: Path, systems: Sequence[str]) -> None:
-    """Deploy the first of some systems that engines can run, unless somebody has written what is deployed."""
-    experiment, text = load(path), path.read_text("utf-8")
-    known = [name for name in systems if name in experiment.systems and deployed_parts(experiment, name)]
-    entry = f"search: {{system: {known[0]}, targets: [{TARGETS}]}}" if known else ""
-    changed = re.sub(DEPLOYED, f"deploy: {{{entry}}}", text, flags=re.MULTILINE)
-    write_text(path, changed if is_edited(path) else sign(changed))
+def origin_of(synthetic: Path) -> str | None:
+    """Return what queries of a config are made from, if it exists."""
+    splits = read_yaml(synthetic).get("splits", {}) if synthetic.exists() else {}
+    return next((split["generate"].get("from") for split in splits.values() if "generate" in split), None)
+
+
+def count_headings(synthetic: Path) -> int:
+    """Count the queries that headings give for the split that gets fewest."""
+    experiment = load(synthetic)
+    build(synthetic, file := experiment.at(paths.CANDIDATES))
+    candidates, splits = read_candidates(file), experiment.splits_with("generate")
+    of_splits = (queries_of_split(candidates, name, splits, experiment.config["seed"]) for name in splits)
+    return min(len(choose(queries, Lengths())[0]) for queries in of_splits)
+
+
+def best_for_engines(request: Request, compared: Compared) -> str | None:
+    """Choose the best system that engines can run."""
+    experiment = load(request.main)
+    known = (name for name in compared.best_first() if name in experiment.systems and deployed_parts(experiment, name))
+    return next(known, None)
 
 
 def cost(path: Path, experiment: Experiment, system: str) -> str:
@@ -376,7 +375,7 @@ def run(request: Request) -> None:
     :raises CalledProcessError: if a build fails.
     """
     check(request)
-    prepare(request)
+    write = prepare(request)
     experiment, synthetic = load(request.main), load(request.synthetic)
     if not reported(synthetic, "comparisons"):
         expected = f"{synthetic.config['evaluation']['baseline']}, another system and a judged split"
@@ -386,15 +385,14 @@ def run(request: Request) -> None:
     if human:
         build(request.main, *(experiment.at(paths.QRELS, split=split) for split in human))
     build(request.synthetic)
+    if human:
+        build(request.main, *reported(experiment, "comparisons"))
     compared = read_compared(synthetic)[0]
-    deploy_best(request.main, compared.best_first())
-    build(request.main)
     # Human labels say more than synthetic ones.
     enough = (one for one in read_compared(experiment) if one.labels == "human" and one.queries >= MIN_QUERIES)
     chosen_by = next(enough, compared)
-    if chosen_by.best_first() != compared.best_first():
-        deploy_best(request.main, chosen_by.best_first())
-        build(request.main)
+    write(best_for_engines(request, chosen_by))
+    build(request.main)
     lines = report(request, synthetic, compared, chosen_by)
     sys.stdout.write("".join(f"{line}\n" for line in ("", *lines)))
 
@@ -415,8 +413,7 @@ def main(argv: list[str] | None = None) -> int:
     except (ConfigError, InputError) as error:
         sys.stderr.write(f"{error}\n")
         return 1
-    except subprocess.CalledProcessError as error:
-        sys.stderr.write(error.stdout or "")
+    except subprocess.CalledProcessError:
         return 1
     return 0
 

@@ -18,13 +18,6 @@ from cort.sources.documents import Document
 from cort.sources.passages import Passage, divide, first_sentence
 
 Origin = Literal["titles", "headings", "sentences"]
-#: what to do if a collection has none
-REMEDIES: dict[Origin, str] = {
-    "titles": "generate queries from sentences",
-    "headings": "generate queries from titles or sentences",
-    "sentences": "make passages longer",
-}
-
 
 #: passages, each with the queries above it
 HEADED = pa.schema([*PASSAGES, ("queries", pa.list_(pa.string()))])

@@ -195,18 +195,14 @@ def test_every_source_gives_queries_that_its_passages_lack(tmp_path, run, source
         ({}, "expected one of --passages, --documents, --folder, --irds, --hf"),
         ({"folder": "docs", "irds": "antique"}, "expected one of --passages, --documents, --folder, --irds, --hf"),
         ({"folder": "docs", "words": 20}, "found no documents (skipped: 1 other files (.png)), "),
-        ({"documents": "docs.tsv", "generate": "titles"}, "docs.tsv: found no titles with text below them"),
-        ({"documents": "docs.tsv", "generate": "headings"}, "docs.tsv: found no headings with text below them"),
-        ({"documents": "docs.tsv", "generate": "sentences"}, "docs.tsv: found no sentences with text below them"),
     ],
 )
-def test_sources_without_passages_or_queries_are_refused(tmp_path, refused, monkeypatch, options, words):
+def test_sources_without_passages_are_refused(tmp_path, refused, monkeypatch, options, words):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "docs").mkdir()
     write_file(tmp_path / "docs" / "image.png", "binary")
     write_file(tmp_path / "docs.tsv", "d1\tOne two three.\n")
-    candidates = tmp_path / "candidates.parquet" if "generate" in options else None
-    assert words in refused("collection", output=tmp_path / "x", output_candidates=candidates, **options)
+    assert words in refused("collection", output=tmp_path / "x", **options)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["docs", "docs.tsv"]
 
 

@@ -141,5 +141,5 @@ def test_a_text_above_documents_of_two_splits_is_in_neither(divided, written, tm
 @pytest.mark.parametrize("rows", [[], [("a#0", "Too short")]])
 def test_a_split_without_queries_is_refused(refused, tmp_path, rows):
     write_candidates(tmp_path, rows)
-    assert "found no query left, " in refused("generate", **options(tmp_path))
+    assert f"found no query left for test of {len(rows)} candidates, " in refused("generate", **options(tmp_path))
     assert [path.name for path in tmp_path.iterdir()] == ["candidates.parquet"]

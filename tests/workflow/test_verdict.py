@@ -1,13 +1,14 @@
 """`make verdict` before and after its builds: what it writes, refuses and chooses."""
 
 import csv
-import json
 from dataclasses import fields
 from pathlib import Path
 from subprocess import CalledProcessError
 from types import SimpleNamespace
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from cort import deploy
@@ -17,6 +18,7 @@ from cort.evaluation.comparisons import LOSS, NOT_SIGNIFICANT, WIN, Comparison, 
 from cort.formats.artifacts import write_artifact
 from cort.formats.shards import write_shard
 from cort.reporting.results import Hardware, Latencies, LatencyRow
+from cort.retrieval.documents import split_of
 from tests.support.vectors import names
 from workflow import params, verdict
 
@@ -37,11 +39,12 @@ def build(monkeypatch):
     """Record what would be built, which fails; there are no headings."""
     built = []
 
-    def fail(config, *targets, quiet=False):
+    def fail(config, *targets):
         built.append((config.name, targets))
-        raise CalledProcessError(1, "build", "docs: found no headings with text below them" if quiet else None)
+        raise CalledProcessError(1, "build")
 
     monkeypatch.setattr(verdict, "build", fail)
+    monkeypatch.setattr(verdict, "count_headings", lambda synthetic: 0)
     return built
 
 
@@ -70,9 +73,8 @@ def test_both_experiments_are_valid_and_their_weights_are_those_of_the_first(fol
     assert main["latency"]["systems"] == [*main["systems"]]
     # The lines of questions.txt have no ids.
     assert (main["splits"]["queries"]["qrels"], main["splits"]["queries"]["numbered"]) == ("judged.tsv", True)
-    # Headings were tried first; there are none, so the next attempt uses sentences. Then judgements are checked.
-    files = tuple(f"results/docs-synthetic/raw/imported/counts.{split}.json" for split in ("validation", "test"))
-    assert build == [("docs-synthetic.yaml", files), ("docs.yaml", ("results/docs/collection/qrels.queries.parquet",))]
+    # There are no headings, so that it uses sentences. Then judgements are checked.
+    assert build == [("docs.yaml", ("results/docs/collection/qrels.queries.parquet",))]
     assert {split["generate"]["from"] for split in synthetic["splits"].values()} == {"sentences"}
 
 
@@ -108,26 +110,32 @@ def test_a_model_does_not_replace_a_system_that_has_its_name(folder, build, name
 
 @pytest.mark.parametrize("headings", [50, 49])
 def test_sentences_become_queries_if_headings_are_few(folder, monkeypatch, headings):
-    def count(config, *targets, quiet=False):
-        if not quiet:
-            raise CalledProcessError(1, "build")
-        for file, number in zip(targets, (50, headings), strict=True):
-            (folder / file).parent.mkdir(parents=True, exist_ok=True)
-            (folder / file).write_text(json.dumps({"kept (before `sample`)": number}), "utf-8")
+    # Each document is of one split; headings of one or two words, and those of several documents, are no queries.
+    documents = [f"d{number}" for number in range(500)]
+    of_test = [name for name in documents if split_of(name, ["validation", "test"], 42) == "test"]
+    others = [name for name in documents if name not in of_test][:60]
+    rows = [{"doc_id": f"{name}#0", "text": f"the heading of {name}"} for name in (*of_test[:headings], *others)]
+    few = ("two words", "the very same heading")
+    rows += [{"doc_id": f"{name}#0", "text": text} for name in of_test[60:80] for text in few]
 
-    monkeypatch.setattr(verdict, "build", count)
-    verdict.main(["--folder", "docs"])
+    def write(config, *targets):
+        if targets != ("results/docs-synthetic/raw/candidates.parquet",):
+            raise CalledProcessError(1, "build")
+        (folder / targets[0]).parent.mkdir(parents=True)
+        pq.write_table(pa.Table.from_pylist(rows), folder / targets[0])
+
+    monkeypatch.setattr(verdict, "build", write)
+    assert verdict.main(["--folder", "docs"]) == 1
     origin = "headings" if headings == 50 else "sentences"
     assert load(CONFIGS / "docs-synthetic.yaml").config["splits"]["test"]["generate"]["from"] == origin
 
 
-def test_a_build_that_fails_for_another_reason_does_not_change_the_queries(folder, monkeypatch, capsys):
-    def fail(config, *targets, quiet=False):
-        raise CalledProcessError(1, "build", "docs/a.pdf: found a lock\n")
+def test_a_build_that_fails_does_not_change_the_queries(folder, monkeypatch):
+    def fail(config, *targets):
+        raise CalledProcessError(1, "build")
 
     monkeypatch.setattr(verdict, "build", fail)
     assert verdict.main(["--folder", "docs"]) == 1
-    assert capsys.readouterr().err == "docs/a.pdf: found a lock\n"
     assert load(CONFIGS / "docs-synthetic.yaml").config["splits"]["test"]["generate"]["from"] == "headings"
 
 
@@ -246,11 +254,10 @@ def test_an_edit_chooses_measure_and_baseline(folder, build):
     ("queries", "labels", "decides"), [(25, "human", True), (24, "human", False), (25, "LLM", False)]
 )
 def test_judgements_of_people_decide_if_there_are_enough(folder, monkeypatch, queries, labels, decides):
-    """What generated queries choose is deployed first, which needs no further build unless people choose another."""
     built, synthetic = [], compared_with(row("static"))
     human = compared_with(row("static+bm25"), split="queries", labels=labels, queries=queries)
-    monkeypatch.setattr(verdict, "build", lambda config, *targets, **_: built.append((config.stem, bool(targets))))
-    monkeypatch.setattr(verdict, "has_headings", lambda synthetic: True)
+    monkeypatch.setattr(verdict, "build", lambda config, *targets: built.append((config.stem, bool(targets))))
+    monkeypatch.setattr(verdict, "count_headings", lambda synthetic: 50)
     monkeypatch.setattr(
         verdict,
         "read_compared",
@@ -258,7 +265,7 @@ def test_judgements_of_people_decide_if_there_are_enough(folder, monkeypatch, qu
     )
     monkeypatch.setattr(verdict, "report", lambda *values: [values[-1].split])
     assert verdict.main(["--folder", "docs", "--queries", "questions.txt", "--qrels", "judged.tsv"]) == 0
-    assert built == [("docs", True), ("docs-synthetic", False), *[("docs", False)] * (2 if decides else 1)]
+    assert built == [("docs", True), ("docs-synthetic", False), ("docs", True), ("docs", False)]
     deployed = load(CONFIGS / "docs.yaml").config["deploy"]["search"]["system"]
     assert deployed == ("static+bm25" if decides else "static")
 
@@ -283,20 +290,28 @@ def test_the_best_system_that_engines_can_run_is_deployed(folder, build):
     verdict.main(["--folder", "docs"])
     path = CONFIGS / "docs.yaml"
 
-    def deployed(*systems):
-        verdict.deploy_best(path, systems)
+    request = verdict.Request("docs", None, None, None, "docs")
+
+    def best(*systems):
+        means = enumerate(reversed(systems))
+        return verdict.best_for_engines(request, compared_with(*(row(name, mean=mean) for mean, name in means)))
+
+    def deployed(*words):
+        verdict.main(["--folder", "docs", *words])
         return {name: entry["system"] for name, entry in load(path).config["deploy"].items()}
 
-    assert deployed("static+bm25", "bm25") == {"search": "static+bm25"}
-    assert deployed("bm25") == {"search": "bm25"}
+    assert best("static+bm25", "static") == "static+bm25"
+    verdict.write_configs(request, "headings", [], "static+bm25")
+    assert {name: entry["system"] for name, entry in load(path).config["deploy"].items()} == {"search": "static+bm25"}
     assert not verdict.is_edited(path)
     add_reranked(path)
     # The second is only in the other experiment.
-    assert deployed("reranked", "elsewhere", "static", "bm25") == {"search": "static"}
+    assert best("reranked", "elsewhere", "static") == "static"
+    assert best("reranked", "elsewhere") == "bm25"
+    # What somebody has edited is deployed as it says.
     assert verdict.is_edited(path)
-    assert deployed("reranked") == {}
-    edit(path, "deploy: {}", "deploy: {s: {system: bm25, targets: [parquet]}}")
-    assert deployed("static") == {"s": "bm25"}
+    verdict.write_configs(request, "headings", [path], "static")
+    assert deployed() == {"search": "static+bm25"}
 
 
 def test_the_cost_of_systems_also_of_those_that_somebody_added(folder, build):
@@ -352,7 +367,7 @@ def test_an_edit_after_which_nothing_is_compared_is_refused(folder, build, capsy
 def test_the_language_can_be_changed_when_a_deployment_is_filled_in(folder, build):
     verdict.main(["--folder", "docs"])
     path = CONFIGS / "docs.yaml"
-    verdict.deploy_best(path, ["static+bm25"])
+    verdict.write_configs(verdict.Request("docs", None, None, None, "docs"), "headings", [], "static+bm25")
     path.write_text(path.read_text("utf-8") + "lexical: {bm25: {language: de}}\n", "utf-8")
     main, synthetic = load(path), load(path.with_name("docs-synthetic.yaml"))
     assert [one.config["lexical"]["bm25"]["language"] for one in (main, synthetic)] == ["de", "de"]
