@@ -126,6 +126,7 @@ lint: $(VENV)/.installed-dev
 	$(BIN)/mypy
 	$(BIN)/snakefmt --check Snakefile workflow
 	$(BIN)/python -m scripts.config_reference --check
+	$(BIN)/python -m scripts.lint_workflow
 
 # DATA=FOLDER with collection.tsv, queries.train.tsv and qrels.train.tsv also measures training; MODEL=FOLDER trains this
 # model and compares encoding with sentence-transformers.

@@ -23,6 +23,7 @@ PAGE = ROOT / "docs" / "contributing.md"
 # A file, and its text or a change of it.
 CODE = re.compile(r"(?:In|New,) `([^`]+)`:\n\n```(python|diff)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
+STAGE_WALK = "A stage with a setting and a table in the report"
 STAGE = '''"""Count the queries of a run.
 
 Reads:  run.trec
@@ -56,27 +57,6 @@ main = cli.main_of(Options, stage)
 if __name__ == "__main__":
     sys.exit(main())
 '''
-RULE = """
-
-rule dummy:
-    input:
-        run=paths.RUN,
-    output:
-        paths.DUMMY,
-    log:
-        "logs/{dataset}/dummy/{split}.{system}.log",
-    benchmark:
-        "benchmarks/{dataset}/dummy/{split}.{system}.tsv"
-    params:
-        code=code_of("dummy"),
-    message:
-        "Count the queries of {wildcards.system} on {wildcards.split}"
-    shell:
-        "exec python -m cort.dummy --run {input.run:q} --output {output:q} --log {log:q}"
-"""
-PATH = '\nDUMMY = "results/{dataset}/dummy/{split}.{system}.txt"\n'
-
-
 KIND = '''"""Systems that turn the ranking of another one around."""
 
 from __future__ import annotations
@@ -189,7 +169,7 @@ def add(tree, heading):
             edit(tree / path, old, new)
     config = yaml.safe_load((tree / TINY).read_text("utf-8"))
     for section, entries in experiment.items():
-        config[section] |= entries
+        config[section] = config.get(section, {}) | entries
     return {path for path, _, _ in blocks}, config
 
 
@@ -232,24 +212,49 @@ with closing(open_searcher(read_experiment("results/tiny/experiment.yaml"), ["wo
         assert parts == [["bm25", len(ranking.doc_ids)]]
 
 
-def test_a_stage_is_a_module_a_rule_and_a_path(tree):
-    (tree / "cort" / "dummy.py").write_text(STAGE, "utf-8")
-    append(tree / "workflow" / "rules" / "evaluation.smk", RULE)
-    append(tree / "cort" / "config" / "paths.py", PATH)
-    target = "results/tiny/dummy/test.bm25.txt"
-    assert build(tree, target) == {"dummy": 1, "total": 1}
-    assert int((tree / target).read_text("utf-8")) > 0
-    edit(tree / "cort" / "dummy.py", "Count the queries", "Count all queries")
-    assert build(tree, target) == {}
-    edit(tree / "cort" / "dummy.py", "{len(", "queries: {len(")
-    assert build(tree, target) == {"dummy": 1, "total": 1}
-    # The whole experiment is as it was.
-    status, output = snakemake(tree, "--dry-run", "--configfile", TINY)
-    assert (status, "Nothing to be done" in output) == (0, True), output
+def test_a_stage_with_a_setting_and_a_table_is_five_files(tree):
+    files, config = add(tree, STAGE_WALK)
+    stages, report = (
+        {"cort/variety.py", "workflow/rules/evaluation.smk"},
+        {"cort/reporting/results.py", "cort/report.py"},
+    )
+    assert files == stages | report | {"cort/config/evaluation.py"}
+    depth = config["evaluation"]["variety_depth"]
+    write_config(tree, "varied.yaml", config)
+    runs = {path.stem: path for path in (tree / "results/tiny/runs/test").glob("*.trec")}
+    name = "results/tiny/variety/test/{}.json"
+    page = "results/tiny/report/index.html"
+    ran = build(tree, page, "varied.yaml")
+    assert ran["variety"] == len(runs)
+    for system, path in runs.items():
+        tops = [doc_id for ranking in read_run(path) for doc_id in ranking.doc_ids[:depth]]
+        shown = json.loads((tree / name.format(system)).read_text("utf-8"))
+        assert shown == {"variety": len(set(tops)) / len(tops)}
+    assert "Share of distinct passages." in (tree / page).read_text("utf-8")
+    # The key reruns this stage, and with it what shows all settings.
+    config["evaluation"]["variety_depth"] = depth + 1
+    write_config(tree, "varied.yaml", config)
+    assert build(tree, page, "varied.yaml") == {
+        "resolve": 1,
+        "variety": len(runs),
+        "provenance": 1,
+        "report": 1,
+        "total": len(runs) + 3,
+    }
+    # A comment reruns nothing, another command does.
+    edit(tree / "cort" / "variety.py", "Count, divide and write.", "Count all, divide, and write.")
+    assert build(tree, page, "varied.yaml") == {}
+    edit(tree / "cort" / "variety.py", "max(len(found), 1)", "len(found)")
+    assert build(tree, name.format("bm25"), "varied.yaml") == {"variety": 1, "total": 1}
 
 
 def test_the_examples_obey_the_linters_and_have_types(tree):
-    headings = ("A fusion method", "An encoder loss", "A first-stage retriever")
+    headings = (
+        "A fusion method",
+        "An encoder loss",
+        "A first-stage retriever",
+        "A stage with a setting and a table in the report",
+    )
     names = sorted(set.union(*(add(tree, heading)[0] for heading in headings)))
     for program, *words in (("ruff", "check"), ("ruff", "format", "--check"), ("mypy",)):
         command = [executable(program), *words, *names]

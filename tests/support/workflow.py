@@ -40,10 +40,10 @@ def plan_jobs(arguments):
 
 
 def rules():
-    """Return name -> rule of Snakemake, of every rule but `all`."""
+    """Return name -> rule of Snakemake, of every rule that runs a command."""
     with process_as_it_was(), SnakemakeApi(OutputSettings(quiet={Quietness.ALL})) as api:
         workflow = api.workflow(resource_settings=ResourceSettings(cores=1), snakefile=ROOT / "Snakefile", workdir=ROOT)
-        return {rule.name: rule for rule in workflow._workflow.rules if rule.name != "all"}
+        return {rule.name: rule for rule in workflow._workflow.rules if rule.shellcmd}
 
 
 RULES = rules()

@@ -130,11 +130,12 @@ rule passage_queries:
     localrule: True
     params:
         code=code_of("passage_queries"),
+        cache=paths.ANSWERS,
         options=options("endpoint.model", params.passage_queries, "seed"),
     message:
         "Make queries of passages of {wildcards.dataset}"
     shell:
-        "exec python -m cort.passage_queries --passages {input:q} {params.options:q} --cache {paths.ANSWERS:q}"
+        "exec python -m cort.passage_queries --passages {input:q} {params.options:q} --cache {params.cache:q}"
         " {LIMITS:q} --output {output:q} --log {log:q}"
 
 
@@ -155,12 +156,13 @@ rule judge:
     localrule: True
     params:
         code=code_of("judge"),
+        cache=paths.ANSWERS,
         options=options("splits.{split}.judge.depth", "endpoint.model", "collection.aggregate"),
     message:
         "Judge what systems retrieve for {wildcards.split}"
     shell:
         "exec python -m cort.judge --runs {input.runs:q} --queries {input.queries:q} --passages {input.passages:q}"
-        " {params.options:q} --cache {paths.ANSWERS:q} {LIMITS:q} --output-queries {output.queries:q}"
+        " {params.options:q} --cache {params.cache:q} {LIMITS:q} --output-queries {output.queries:q}"
         " --output-qrels {output.qrels:q} --output-counts {output.counts:q} --log {log:q}"
 
 

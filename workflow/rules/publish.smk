@@ -152,8 +152,8 @@ rule report:
         runtime=growing(30),
     params:
         code=code_of("report"),
-        results=paths.at(paths.DATASET, config),
-        benchmarks=f"benchmarks/{config['dataset']}",
+        results=subpath(input.experiment, parent=True),
+        benchmarks="benchmarks/{dataset}",
         folder=subpath(output.page, parent=True),
     message:
         "Write the report of {wildcards.dataset}"
