@@ -1,7 +1,6 @@
 """Every use of Snakemake's undocumented parts: its graph of jobs, their reasons, its records.
 
-Other releases may change them: pyproject.toml bounds the releases, and tests/workflow/test_snakemake_api.py fails if
-something is gone.
+Other releases may change them; tests/workflow/test_snakemake_api.py then fails, with the newest release of the lock.
 """
 
 from __future__ import annotations
