@@ -45,7 +45,7 @@ from cort.formats.runs import (
     top,
     write_runs,
 )
-from cort.retrieval.options import SearchOptions
+from cort.retrieval.search_options import SearchOptions
 from cort.runtime import cli
 from cort.runtime.errors import input_error, shorten
 from cort.runtime.sections import AnyFile, ParquetFile

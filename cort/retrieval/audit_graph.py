@@ -11,7 +11,7 @@ import numpy as np
 from cort.formats.shards import open_shards
 from cort.retrieval.auditing import exact_search, measure
 from cort.retrieval.graph_search import open_index, open_queries, unit_lengths
-from cort.retrieval.options import AuditOptions, GraphOptions
+from cort.retrieval.search_options import AuditOptions, GraphOptions
 from cort.retrieval.vectors import PassageVectors
 from cort.runtime.errors import input_error
 from cort.runtime.sections import ArrowFile, Several

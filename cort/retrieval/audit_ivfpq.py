@@ -12,8 +12,8 @@ from __future__ import annotations
 from cort.formats.shards import Tokens, open_both
 from cort.models.tokenizer import fingerprint
 from cort.retrieval.auditing import exact_search, measure, sample_queries
-from cort.retrieval.options import AuditOptions, IvfPqOptions
 from cort.retrieval.rankings import Index
+from cort.retrieval.search_options import AuditOptions, IvfPqOptions
 from cort.runtime.devices import lease
 
 

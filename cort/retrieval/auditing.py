@@ -23,8 +23,8 @@ from cort.retrieval.audits import Audit, Exact, Milliseconds, Search
 from cort.retrieval.documents import as_documents
 from cort.retrieval.graph_search import Graph
 from cort.retrieval.indexes import INDEXES
-from cort.retrieval.options import AuditOptions
 from cort.retrieval.rankings import Index, Rows, batches_of, rank
+from cort.retrieval.search_options import AuditOptions
 from cort.runtime.errors import input_error
 from cort.runtime.memory import free_memory
 from cort.runtime.progress import track

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from cort.retrieval.lucene import LuceneProcess, Similarity, rank_all
-from cort.retrieval.options import LuceneSearchOptions, SearchOptions
+from cort.retrieval.search_options import LuceneSearchOptions, SearchOptions
 from cort.retrieval.search_runs import write_rankings
 
 # For fewer queries, Java's optimising compiler costs more than it gains: 3.5 CPU seconds for 323 of NFCorpus instead of

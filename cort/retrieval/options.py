@@ -1,29 +1,9 @@
-"""Options shared by several stages of retrieval."""
-
-import os
-from typing import Literal
+"""Options shared by several stages of retrieval, also by those that only merge runs."""
 
 from pydantic import Field
 
-from cort.config.collection import Aggregation, AnySplit
-from cort.config.evaluation import Audit
-from cort.config.fields import Cutoff, Depth, PrecisionOrAuto, Seed
-from cort.config.models import Precise
-from cort.retrieval.exclusions import ExclusionOptions
-from cort.runtime.errors import input_error
-from cort.runtime.sections import (
-    ArrowFile,
-    FolderPath,
-    JsonFile,
-    Maybe,
-    ParquetFile,
-    Section,
-    Several,
-    Text,
-    Threads,
-    TrecFile,
-    same_as,
-)
+from cort.config.fields import Depth
+from cort.runtime.sections import JsonFile, Maybe, Section, Several, Text, Threads, TrecFile, same_as
 
 HEAP_MB = 2000
 
@@ -44,91 +24,12 @@ class RunOptions(Section):
     output: TrecFile
 
 
-class SearchOptions(ExclusionOptions, RunOptions):
-    """Options of stages that search for many queries and write a run."""
-
-
-class GraphOptions(Section):
-    """Options of stages that search a graph index."""
-
-    kind: Literal["onng", "hnsw"]
-    """Of the index."""
-    index: FolderPath
-    """The folder that `index` wrote."""
-
-
-class TokenOptions(Section):
-    """Options of stages that search token vectors."""
-
-    model: FolderPath
-    """A re-ranker of the kind late_interaction."""
-    queries: ArrowFile
-    """Token cache."""
-    passages: Several[ArrowFile]
-    """All shards of token vectors."""
-    precision: PrecisionOrAuto = same_as(Precise, "precision")
-    """Of token vectors that do not say it."""
-
-
-class IvfPqOptions(TokenOptions):
-    """Options of stages that search an IVF-PQ index; without a model, that of an encoder's vectors."""
-
-    model: Maybe[FolderPath] = None  # type: ignore[assignment]
-    """A re-ranker of the kind late_interaction."""
-    queries: ArrowFile
-    """Token cache, or without --model embeddings."""
-    passages: Several[ArrowFile]
-    """All shards of token vectors, or of embeddings."""
-    kind: Literal["ivfpq"] = "ivfpq"
-    """Of the index."""
-    index: FolderPath
-    """The folder that `index ivfpq` wrote."""
-    candidates: int = same_as(Audit, "candidates")
-
-    def check_candidates(self, depth: int) -> None:
-        """Refuse fewer candidates than results, where each candidate is a passage."""
-        if self.model is None and self.candidates < depth:
-            raise input_error("--candidates", self.candidates, f"{depth} (the depth) or more", "raise it")
-
-
-class AuditOptions(Aggregation):
-    """Options of stages that compare an approximate index with exact search."""
-
-    qrels: Maybe[ParquetFile] = None
-    """Without them, only recall and time are measured, on all queries."""
-    widths: Several[float]
-    """Epsilons, efs or probes."""
-    depths: Several[Cutoff] = same_as(Audit, "depths")
-    measures: Several[Text] = ()
-    """Whose loss to report."""
-    relevance_level: int = same_as(AnySplit, "relevance_level")
-    sample: Maybe[int] = same_as(Audit, "queries", default=None)
-    """Queries to draw (default: all)."""
-    seed: int = same_as(Seed, "seed")
-    """Of the sample."""
-    threads: Threads = len(os.sched_getaffinity(0))
-    """For what is not timed."""
-    encoder: Text
-    """Written into the output."""
-    split: Text
-    """Written into the output."""
-    output: JsonFile
-
-
 class JavaOptions(Section):
     """Options of stages that run Lucene."""
 
     threads: Threads = 1
     memory_mb: int = Field(HEAP_MB, ge=16)
     """F"Java heap (default: {HEAP_MB})"."""
-
-
-class LuceneSearchOptions(ExclusionOptions, JavaOptions):
-    """Options of stages that search for many queries with Lucene."""
-
-    index: FolderPath
-    """The folder that `index bm25` or `index impacts` wrote."""
-    queries: ParquetFile
 
 
 class TunedOptions(Section):

@@ -15,7 +15,7 @@ from cort.config.fields import Storage
 from cort.config.models import Vectors
 from cort.config.systems import ExactSearch, Reduced
 from cort.formats.shards import count_rows, open_both
-from cort.retrieval.options import SearchOptions
+from cort.retrieval.search_options import SearchOptions
 from cort.retrieval.search_runs import search_vectors
 from cort.runtime.devices import lease
 from cort.runtime.errors import input_error

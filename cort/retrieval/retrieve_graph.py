@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from cort.retrieval.graph_search import GraphSearch, open_index, open_queries
 from cort.retrieval.indexes import INDEXES
-from cort.retrieval.options import GraphOptions
+from cort.retrieval.search_options import GraphOptions
 from cort.retrieval.search_runs import search_vectors
 from cort.retrieval.width import WidthOptions, choose_width
 from cort.runtime.sections import ArrowFile, Several, Threads

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from cort.formats.shards import Tokens, count_rows, open_both
 from cort.models.tokenizer import fingerprint
-from cort.retrieval.options import IvfPqOptions
+from cort.retrieval.search_options import IvfPqOptions
 from cort.retrieval.search_runs import search_vectors
 from cort.retrieval.token_runs import search_tokens
 from cort.retrieval.width import WidthOptions, choose_width

@@ -12,7 +12,7 @@ import os
 
 from cort.formats.shards import Tokens
 from cort.models.tokenizer import fingerprint
-from cort.retrieval.options import SearchOptions, TokenOptions
+from cort.retrieval.search_options import SearchOptions, TokenOptions
 from cort.retrieval.token_runs import search_tokens
 from cort.runtime.sections import Threads
 

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from cort.formats.records import Ranking
 from cort.formats.runs import write_run
 from cort.formats.shards import Shard, count_rows
-from cort.retrieval.options import SearchOptions
 from cort.retrieval.rankings import Index, batches_of, rank
+from cort.retrieval.search_options import SearchOptions
 from cort.runtime.progress import track
 
 log = logging.getLogger(__name__)

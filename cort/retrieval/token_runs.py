@@ -9,8 +9,8 @@ import numpy as np
 
 from cort.formats.shards import Tokens
 from cort.models.truncation import log_truncation
-from cort.retrieval.options import SearchOptions
 from cort.retrieval.rankings import Index, rank
+from cort.retrieval.search_options import SearchOptions
 from cort.retrieval.search_runs import write_rankings
 from cort.runtime.devices import lease
 

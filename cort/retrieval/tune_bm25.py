@@ -36,7 +36,7 @@ from cort.formats.records import Ranking, in_blocks
 from cort.formats.runs import ROWS_PER_BLOCK, as_written, run_of
 from cort.retrieval.documents import as_documents
 from cort.retrieval.lucene import LuceneProcess, Parameters, rank_all
-from cort.retrieval.options import LuceneSearchOptions
+from cort.retrieval.search_options import LuceneSearchOptions
 from cort.runtime.errors import input_error
 from cort.runtime.progress import track
 from cort.runtime.sections import JsonFile, ParquetFile, same_as

@@ -5,7 +5,7 @@ from __future__ import annotations
 from cort.config.systems import Width
 from cort.retrieval.audits import audited_width
 from cort.retrieval.indexes import INDEXES, RECALL
-from cort.retrieval.options import SearchOptions
+from cort.retrieval.search_options import SearchOptions
 from cort.runtime.errors import input_error
 from cort.runtime.sections import JsonFile, Maybe, same_as
 
