@@ -45,7 +45,7 @@ from cort.formats.shards import Shard, all_ids, all_vectors, open_both
 from cort.retrieval.fusion import Constant, Weight, fuse
 from cort.retrieval.lucene import Parameters, read_parameters
 from cort.retrieval.pool import FusionSettings, untied
-from cort.retrieval.tuning import read_weights
+from cort.retrieval.weights import read_weights
 from cort.runtime import cli
 from cort.runtime.errors import input_error, shorten
 from cort.runtime.files import atomic_folder

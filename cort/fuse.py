@@ -21,7 +21,7 @@ from cort.retrieval.components import read_components
 from cort.retrieval.fusion import FUSIONS, Constant, Normalized, Weight, fuse_runs
 from cort.retrieval.options import RunOptions, TermBased, TunedOptions
 from cort.retrieval.pool import FusionSettings
-from cort.retrieval.tuning import read_weights, weights_of_folds
+from cort.retrieval.weights import read_weights, weights_of_folds
 from cort.runtime import cli
 from cort.runtime.errors import input_error
 from cort.runtime.sections import Several, TrecFile

@@ -45,7 +45,7 @@ from cort.reporting.results import Latencies, Read, files_of, read_all, read_cur
 from cort.reporting.tables import Table, frame_csv
 from cort.reporting.tables import files_of as files_of_table
 from cort.retrieval.audits import Audit
-from cort.retrieval.tuning import FoldedWeights, TunedWeights
+from cort.retrieval.weights import FoldedWeights, TunedWeights
 from cort.runtime import cli
 from cort.runtime.files import write_text
 from cort.runtime.sections import CsvFile, FolderPath, Maybe, Section, Several

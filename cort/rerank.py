@@ -25,7 +25,7 @@ from cort.retrieval.components import check_scores
 from cort.retrieval.fusion import WEIGHT
 from cort.retrieval.options import RunOptions, TunedOptions
 from cort.retrieval.rerank import candidate_scores, rerank_run
-from cort.retrieval.tuning import own_weights, weight_of
+from cort.retrieval.weights import own_weights, weight_of
 from cort.runtime import cli
 from cort.runtime.sections import ParquetFile, TrecFile, same_as
 

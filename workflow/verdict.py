@@ -47,7 +47,7 @@ from cort.generate import choose, queries_of_split, read_candidates
 from cort.reporting.costs import stored_bytes
 from cort.reporting.format import best_first, difference, fixed
 from cort.reporting.results import Latencies
-from cort.retrieval.tuning import TunedWeights
+from cort.retrieval.weights import TunedWeights
 from cort.runtime.errors import InputError, input_error
 from cort.runtime.files import write_text
 from workflow.inputs import reported

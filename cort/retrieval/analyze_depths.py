@@ -27,7 +27,7 @@ from cort.retrieval.documents import as_documents
 from cort.retrieval.fusion import WEIGHT
 from cort.retrieval.options import TunedOptions
 from cort.retrieval.rerank import candidate_scores, mix
-from cort.retrieval.tuning import own_weights, weight_of
+from cort.retrieval.weights import own_weights, weight_of
 from cort.runtime.sections import ParquetFile, Several, TrecFile, same_as
 
 log = logging.getLogger(__name__)

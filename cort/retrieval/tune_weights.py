@@ -8,7 +8,7 @@ at random, and each fold also gets weights of its own, chosen in the same way on
 
 Reads:  two or more run.trec of the validation queries, or one and the re-ranker's scores of its candidates; qrels
 Writes: JSON with the weights, the measure, the number of queries, and every point of the grid
-        (`cort.retrieval.tuning.TunedWeights`); with --folds also the weights and queries of each fold
+        (`cort.retrieval.weights.TunedWeights`); with --folds also the weights and queries of each fold
         (`FoldedWeights`)
 """
 
@@ -38,6 +38,7 @@ from cort.retrieval.fusion import Normalized, aligned
 from cort.retrieval.options import TermBased
 from cort.retrieval.pool import FusionSettings, Pool, Scores
 from cort.retrieval.rerank import candidate_scores
+from cort.retrieval.weights import FoldedWeights, Point, TunedWeights
 from cort.runtime.errors import input_error
 from cort.runtime.progress import track
 from cort.runtime.sections import JsonFile, Maybe, ParquetFile, Several, Text, TrecFile, same_as
@@ -128,13 +129,13 @@ def stage(options: Options) -> None:
     if options.carefully:
         choose = partial(tuning.choose_carefully, grid, lexical=[name in options.lexical for name in options.parts])
     means, chosen = values.mean(axis=1).tolist(), choose(values)
-    points = [tuning.Point(*point) for point in zip(grid, means, strict=True)]
+    points = [Point(*point) for point in zip(grid, means, strict=True)]
     named = options.measure, options.relevance_level, len(qrels), [*options.parts]
-    tuned = tuning.TunedWeights(*named, grid[chosen], means[chosen], max(means), points)
+    tuned = TunedWeights(*named, grid[chosen], means[chosen], max(means), points)
     if options.folds:
         folds = draw_folds(qrels, options.folds, options.seed, options.qrels)
         own = [tuning.fold_of(grid, values, [*qrels], fold, choose) for fold in folds]
-        tuned = tuning.FoldedWeights(**vars(tuned), folds=own)
+        tuned = FoldedWeights(**vars(tuned), folds=own)
     write_artifact(options.output, tuned)
     words = ", ".join(f"{name} {weight:g}" for name, weight in zip(tuned.parts, tuned.weights, strict=True))
     log.info("%s: %s %.4f of %d queries, at best %.4f", words, tuned.measure, tuned.value, tuned.queries, tuned.best)

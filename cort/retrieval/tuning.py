@@ -1,4 +1,4 @@
-"""Tuning of weights: their file, the grid, its measures, and the choice.
+"""Tuning of weights: the grid, its measures, and the choice.
 
 A grid is measured as a matrix with a row for each of its points and a column for each query.
 """
@@ -6,8 +6,6 @@ A grid is measured as a matrix with a row for each of its points and a column fo
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -16,91 +14,17 @@ import pyarrow as pa
 from cort.evaluation.measures import JudgedRanks, Qrels, evaluate_ranks, judged_ranks
 from cort.evaluation.names import needed_depth
 from cort.evaluation.significance import Matrix
-from cort.formats.artifacts import read_artifact
 from cort.formats.ids import positions
 from cort.formats.runs import Run, as_written
 from cort.retrieval.documents import as_documents
 from cort.retrieval.pool import Scores, Weights, weigh
-from cort.runtime.errors import input_error
+from cort.retrieval.weights import Fold
 
 Grid = Sequence[Weights]
 
 # Steps from 0 to 1 for two weights, and for more.
 STEPS_OF_TWO, STEPS = 20, 10
 DECIMALS = 10
-
-
-@dataclass(frozen=True)
-class Point:
-    """A point of the grid, and the mean of the measure there."""
-
-    weights: Weights
-    value: float
-
-
-@dataclass(frozen=True)
-class TunedWeights:
-    """Weights chosen on validation queries, one per component in the order of the config, and the complete grid.
-
-    `value` is the mean of the measure with the chosen weights, `best` the highest on the grid.
-    """
-
-    measure: str
-    relevance_level: int
-    queries: int
-    parts: list[str]
-    weights: Weights
-    value: float
-    best: float
-    grid: list[Point]
-
-
-@dataclass(frozen=True)
-class Fold:
-    """Weights of the queries of a fold, chosen on all other folds; `value` is their mean on the fold itself."""
-
-    weights: Weights
-    value: float
-    queries: list[str]
-
-
-@dataclass(frozen=True)
-class FoldedWeights(TunedWeights):
-    """Weights of each fold, besides those chosen on the queries of all folds."""
-
-    folds: list[Fold]
-
-
-def weights_of_folds(path: str | Path | None, folded: bool) -> dict[str, Weights]:
-    """Read the weights of each query that is in a fold; none unless `folded`."""
-    folds = read_artifact(path, FoldedWeights).folds if path and folded else []
-    return {query_id: fold.weights for fold in folds for query_id in fold.queries}
-
-
-def own_weights(path: str | Path | None, folded: bool) -> dict[str, float]:
-    """Read the re-ranker's weight of each query that is in a fold; none unless `folded`."""
-    return {query_id: weight for query_id, (_, weight) in weights_of_folds(path, folded).items()}
-
-
-def read_weights(path: str | Path, components: Sequence[str | None]) -> Weights:
-    """Read the weights chosen for components with these names, in order; None stands for any name."""
-    tuned: TunedWeights = read_artifact(path, TunedWeights)
-    pairs = zip(components, tuned.parts, strict=False)
-    if len(components) != len(tuned.parts) or any(name not in (own, None) for name, own in pairs):
-        found, expected = (", ".join(name or "any" for name in names) for names in (tuned.parts, components))
-        fix = "tune weights for these, in this order"
-        raise input_error(path, f"weights of {found}", f"those of {expected}", fix)
-    return tuned.weights
-
-
-def weight_of(weight: float, tuned: str | Path | None, candidates: str | None) -> float:
-    """Return the weight of a re-ranker: the tuned one if there is a file, otherwise `weight`.
-
-    :param candidates: name of the system whose results are re-ranked; None stands for any.
-    """
-    if tuned:
-        return read_weights(tuned, (candidates, None))[1]
-    return weight
 
 
 def make_grid(components: int) -> list[Weights]:

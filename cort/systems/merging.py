@@ -182,7 +182,7 @@ class Fuse(System):
     def settings(self) -> FusionSettings:
         """Settings of the method, with weights that are tuned, given, or equal."""
         from cort.retrieval.pool import FusionSettings
-        from cort.retrieval.tuning import read_weights
+        from cort.retrieval.weights import read_weights
 
         given = {key: value for key, value in self._own().items() if key != "method"}
         for file in self.tuned_files():

@@ -108,7 +108,7 @@ class Rerank(System):
     @cached_property
     def opened_weight(self) -> float:
         """Weight of the re-ranker's scores; read once if it is tuned."""
-        from cort.retrieval.tuning import weight_of
+        from cort.retrieval.weights import weight_of
 
         return weight_of(self.entry.get("weight", WEIGHT), "".join(self.tuned_files()), self.entry["rerank"])
 

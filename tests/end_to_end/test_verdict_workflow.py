@@ -18,7 +18,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 
 from cort.formats.artifacts import read_artifact
 from cort.formats.runs import read_run
-from cort.retrieval.tuning import TunedWeights
+from cort.retrieval.weights import TunedWeights
 from tests.support.common import ROOT, texts_by_id
 from tests.support.forking import run_module
 from tests.support.processes import Python

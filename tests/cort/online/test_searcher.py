@@ -24,7 +24,7 @@ from cort.models.layout import model_fingerprint
 from cort.online.neural import Model, QueryEncoder, Reranker, TokenEncoder, Tokenizer
 from cort.online.passages import Passages
 from cort.online.searcher import open_searcher
-from cort.retrieval.tuning import Point, TunedWeights
+from cort.retrieval.weights import Point, TunedWeights
 from cort.runtime.errors import InputError
 from cort.systems.timing import PARTS
 from cort.tokenize import token_batches

@@ -10,16 +10,8 @@ from cort.formats.artifacts import write_artifact
 from cort.formats.records import Ranking
 from cort.formats.runs import run_of
 from cort.retrieval.documents import as_documents
-from cort.retrieval.tuning import (
-    Case,
-    Point,
-    TunedWeights,
-    choose,
-    choose_carefully,
-    make_grid,
-    measure_grid,
-    read_weights,
-)
+from cort.retrieval.tuning import Case, choose, choose_carefully, make_grid, measure_grid
+from cort.retrieval.weights import Point, TunedWeights, read_weights
 from cort.runtime.errors import InputError
 
 
