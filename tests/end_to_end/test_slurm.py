@@ -82,7 +82,7 @@ def test_models_of_a_hub_and_collections_of_a_source_are_got_beside_snakemake(un
             "config_settings": ConfigSettings(configfiles=[config]),
         }
         workflow = api.workflow(**settings, snakefile=ROOT / "Snakefile", workdir=unbuilt)._workflow
-        assert workflow._localrules - LOCAL - {"all"} == local
+        assert workflow._localrules - LOCAL - {"all", "experiment"} == local
 
 
 def asked(folder, attempt):
@@ -91,7 +91,7 @@ def asked(folder, attempt):
     status, output = snakemake(folder, *options, "--attempt", attempt, "--cores", 2)
     assert status == 0, output
     found = {}
-    for rule, text in re.findall(r"^ *rule (?!all:)(\w+):\n((?: .*\n)+)", output, re.MULTILINE):
+    for rule, text in re.findall(r"^ *rule (?!(?:all|experiment):)(\w+):\n((?: .*\n)+)", output, re.MULTILINE):
         numbers = (re.search(rf"\b{name}[:=] ?(\d+)", text) for name in ("threads", "gpu", "runtime"))
         found[rule] = [
             int(number[1]) if number else default for number, default in zip(numbers, (1, 0, 0), strict=True)
