@@ -38,7 +38,7 @@ from cort.config.downloads import file_pattern, resolve
 from cort.config.experiment import Experiment
 from cort.retrieval.indexes import GRAPHS, INDEXES
 from cort.config import paths
-from cort.config.entries import any_of, is_copied
+from cort.config.entries import any_of
 from cort.runtime.command_line import words_of
 from cort.runtime.devices import visible_devices
 from cort.runtime.interruption import ATTACHED
@@ -69,17 +69,15 @@ retry_no_mistakes()
 try:
     for file in workflow.configfiles:
         read(file)
-    completed = complete(config, str(workflow.configfiles[-1]) if workflow.configfiles else "config")
-    # Removes the key `extends`, and sections that the experiment leaves out of the one it extends.
-    config.clear()
-    config.update(completed)
+    written = complete(config, str(workflow.configfiles[-1]) if workflow.configfiles else "config")
 except ConfigError as error:
     raise WorkflowError(str(error)) from None
 
-config.update(resolve(config))
-if smoke_test.is_on():
-    config["title"] = f"{smoke_test.NOTICE}: {config['title']}"
-experiment = Experiment(config)
+title = f"{smoke_test.NOTICE}: {written.root.title}" if smoke_test.is_on() else written.root.title
+experiment = Experiment(resolve(written.root).model_copy(update={"title": title}))
+# Removes the key `extends`, and sections that the experiment leaves out of the one it extends.
+config.clear()
+config.update(experiment.config)
 
 MODEL_FILES = ("model.safetensors", "config.json", "tokenizer.json", "tokenizer_config.json")
 TABLES = (".csv", ".md", ".tex")

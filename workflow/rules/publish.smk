@@ -152,7 +152,7 @@ rule report:
         runtime=growing(30),
     params:
         code=code_of("report"),
-        results=paths.at(paths.DATASET, config),
+        results=experiment.at(paths.DATASET),
         benchmarks=f"benchmarks/{config['dataset']}",
         folder=subpath(output.page, parent=True),
     message:
@@ -165,7 +165,7 @@ rule report:
 rule submission:
     input:
         run=chosen(
-            paths.measured_run(config),
+            experiment.measured_run,
             split="submissions.{submission}.split",
             system="submissions.{submission}.system",
         ),
