@@ -19,7 +19,6 @@ import numpy.typing as npt
 import pandas as pd
 
 from cort.config import paths
-from cort.config.entries import is_sparse
 from cort.config.experiment import Experiment as Read
 from cort.config.stored import NAME, read_experiment
 from cort.evaluation.comparisons import Comparisons, Pair, Tests, compare
@@ -60,13 +59,13 @@ class Experiment:
     @property
     def splits(self) -> list[str]:
         """List the splits that have runs."""
-        return sorted(filter(self._systems_on, self.settings["splits"]))
+        return sorted(filter(self._systems_on, self._results.splits))
 
     @property
     def systems(self) -> list[str]:
         """List the systems with a run on some split, in the experiment's order."""
-        names = {name for split in self.settings["splits"] for name in self._systems_on(split)}
-        return [name for name in self.settings["systems"] if name in names]
+        names = {name for split in self._results.splits for name in self._systems_on(split)}
+        return [name for name in self._results.systems if name in names]
 
     @cached_property
     def _results(self) -> Read:
@@ -101,7 +100,7 @@ class Experiment:
 
         :param measured: whether to return the run that is measured: of documents, if passages are aggregated.
         """
-        path = paths.measured_run(self.settings) if measured else paths.RUN
+        path = self._results.measured_run if measured else paths.RUN
         run = read_run(self._at(path, split=split, system=self._known(system, split)))
         query_ids = pd.Categorical.from_codes(run.query_numbers(), categories=pd.Index(run.query_ids))
         doc_ids = pd.array(run.doc_ids, dtype="str")
@@ -140,7 +139,7 @@ class Experiment:
 
         from cort.online.neural import encoder_of
 
-        dense = [name for name, model in self.settings["encoders"].items() if not is_sparse(model)]
+        dense = [name for name, model in self._results.encoders.items() if model.kind == "dense"]
         if encoder not in dense:
             raise _unknown("encoder", encoder, dense)
         if encoder not in self._encoders:
@@ -174,10 +173,10 @@ class Experiment:
     def _systems_on(self, split: str) -> list[str]:
         """List the systems that have a run on a split, in the experiment's order."""
         is_ranked = split in self._results.ranked_splits
-        names = self._results.on_split(split) if is_ranked else self.settings["systems"]
+        names = self._results.on_split(split) if is_ranked else self._results.systems
         return [name for name in names if self._at(paths.RUN, split=split, system=name).exists()]
 
-    def _measured(self, split: str) -> tuple[list[str], list[str]]:
+    def _measured(self, split: str) -> tuple[list[str], tuple[str, ...]]:
         """List the measured systems of a split, and its measures; a split without them is refused."""
         names = {
             one: [name for name in self._systems_on(one) if self._at(paths.MEASURES, split=one, system=name).exists()]
@@ -185,11 +184,11 @@ class Experiment:
         }
         if not names.get(split):
             raise _unknown("split", split, sorted(filter(names.get, names)))
-        return names[split], self.settings["splits"][split]["measures"]
+        return names[split], self._results.measures_of(split)
 
     def _file(self, path: str, split: str) -> Path:
         """Path of a file of a split, which is refused if there is none."""
-        known = [name for name in self.settings["splits"] if self._at(path, split=name).exists()]
+        known = [name for name in self._results.splits if self._at(path, split=name).exists()]
         if split not in known:
             raise _unknown("split", split, sorted(known))
         return self._at(path, split=split)
@@ -206,8 +205,8 @@ class Experiment:
         if file.exists():
             made = read_artifact(file, Comparisons)
             return Tests(made.confidence, made.resamples, made.alpha, made.seed)
-        made = self.settings["evaluation"]
-        return Tests(made["confidence"], made["resamples"], made["alpha"], self.settings["seed"])
+        how = self._results.evaluation
+        return Tests(how.confidence, how.resamples, how.alpha, self._results.root.seed)
 
     def _open(self, system: str) -> Searcher:
         """Open a system, in addition to those that are open."""

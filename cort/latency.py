@@ -25,7 +25,7 @@ from pydantic import Field
 from cort.config.evaluation import Latency
 from cort.config.experiment import Experiment
 from cort.config.fields import Depth
-from cort.config.stored import NAME, open_systems, read_experiment
+from cort.config.stored import NAME, open_systems, read_experiment, read_needed
 from cort.formats import tables
 from cort.formats.artifacts import json_option, write_artifact
 from cort.retrieval.options import JavaOptions
@@ -181,7 +181,7 @@ def find_results(options: Options) -> Experiment:
         raise input_error("--results, --settings", found, "one of the two", "name what to measure")
     if options.results is not None:
         return read_experiment(Path(options.results) / NAME)
-    return Experiment(json_option("--settings", str(options.settings)))
+    return read_needed(json_option("--settings", str(options.settings)))
 
 
 def measure_all(options: Options, results: Experiment, texts: Sequence[str], gpus: int) -> list[dict[str, Any]]:

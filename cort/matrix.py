@@ -115,26 +115,26 @@ def read_collections(experiment: Experiment, baseline: str, options: Options) ->
     """Read each evaluated split of an experiment, and compare its systems with the baseline."""
     import pandas as pd
 
-    config = experiment.config
+    root = experiment.root
     for split in chosen_splits(experiment, options):
         names = experiment.on_split(split)
         files = [experiment.at(paths.PER_QUERY, split=split, system=name) for name in names]
         systems = dict(zip(names, map(read_values, files), strict=True))
         refuse_unlike(files, [*systems.values()])
-        first, known = systems[names[0]], config["splits"][split]["measures"]
+        first, known = systems[names[0]], experiment.measures_of(split)
         for measure in options.measures:
             if measure not in known or measure not in first.measures:
                 fix = f"add it to evaluation.measures (splits.{split}.measures, if that is set), and build again"
                 raise input_error(experiment.at(paths.EXPERIMENT), f"no {measure} of {split}", "it as a measure", fix)
         pairs = [Pair(name, baseline, "baseline") for name in names if name != baseline and baseline in names]
         means = {name: dict(zip(one.measures, map(fmean, one.values.T), strict=True)) for name, one in systems.items()}
-        settings = config["splits"][split]
-        means |= {name + PUBLISHED: numbers for name, numbers in settings.get("published", {}).items()}
+        settings = experiment.splits[split]
+        means |= {name + PUBLISHED: numbers for name, numbers in (settings.published or {}).items()}
         yield Collection(
-            f"{config['dataset']}/{experiment.title_of_split(split)}",
-            f"{config['title']}, {experiment.title_of_split(split)} ({len(first.query_ids):,})",
+            f"{root.dataset}/{experiment.title_of_split(split)}",
+            f"{root.title}, {experiment.title_of_split(split)} ({len(first.query_ids):,})",
             os.path.relpath(experiment.at(paths.REPORT) + "index.html", options.output_folder),
-            settings.get("group"),
+            settings.group,
             {*read_queries(experiment.at(paths.QUERIES, split=split)).values()},
             pd.DataFrame(means).stack(),
             {(row.measure, row.system) for row in compare(systems, pairs, TESTS) if row.significant},
@@ -212,7 +212,7 @@ def read_costs(experiments: list[Experiment], options: Options) -> pd.DataFrame:
         sizes = bytes_per_passage(experiment)
         measures = [one for one in measures if one.split in chosen]
         frame = costs_frame(measures, compared, latencies, sizes, options.measures[0])
-        frames.append(frame.assign(split=f"{experiment.config['dataset']}/" + frame["split"]))
+        frames.append(frame.assign(split=f"{experiment.root.dataset}/" + frame["split"]))
     return pd.concat(frames, ignore_index=True)
 
 
@@ -221,7 +221,7 @@ def stage(options: Options) -> None:
     experiments = [
         read_experiment((Path(path) if Path(path).is_dir() else folder_of(path)) / NAME) for path in options.experiments
     ]
-    baseline = experiments[0].config["evaluation"]["baseline"]
+    baseline = experiments[0].evaluation.baseline
     labels = sorted({one.labels_of(split) for one in experiments for split, _ in one.evaluated_runs})
     if len(labels) > 1 and options.labels is None:
         fix = "choose with --labels, or name other experiments"

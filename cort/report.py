@@ -153,9 +153,9 @@ def reproduction(options: Options, title: str, dataset: str, ours: list[publishe
 def build(options: Options) -> dict[str, str]:
     """Read all inputs and build every file: path in the output folder -> text, the page last."""
     experiment = read_experiment(Path(options.results) / NAME)
-    config, files = experiment.config, files_of(experiment)
+    root, files = experiment.root, files_of(experiment)
     there = {kind: {name: path for name, path in own.items() if os.path.exists(path)} for kind, own in files.items()}
-    baseline: str = config["evaluation"]["baseline"]
+    baseline = experiment.evaluation.baseline
 
     def read(kind: str, of: type[Read]) -> list[Read]:
         return read_all(experiment, files[kind].values(), of)
@@ -167,7 +167,7 @@ def build(options: Options) -> dict[str, str]:
     others = there["others"]
     findings = read_artifact(others["inspection"], list[Finding]) if "inspection" in others else []
     facts, inputs = read_origin(others["provenance"]) if "provenance" in others else ({}, [])
-    last = [name for section, name in experiment.trainings if config[section][name]["checkpoint"] == "last"]
+    last = [name for (_, name), model in experiment.learners.items() if model.checkpoint == "last"]
     pages = {
         experiment.title_of_split(split): f"explore/{quote(split)}/index.html" for split, _ in experiment.ranked_runs
     }
@@ -186,7 +186,7 @@ def build(options: Options) -> dict[str, str]:
     audits, latency = sections.audits_table(read("audits", Audit)), sections.latency_table(latencies)
     stages = sections.stages_table(read_jobs(options.benchmarks) if options.benchmarks else [])
 
-    looks = {name: place for place, name in enumerate(dict.fromkeys([baseline, *config["systems"]]))}
+    looks = {name: place for place, name in enumerate(dict.fromkeys([baseline, *experiment.systems]))}
     panels = {
         "recall": sections.recall_panels(measures, looks),
         "costs": costs_panels(costs, looks),
@@ -231,13 +231,13 @@ def build(options: Options) -> dict[str, str]:
         linked += [f"tables/{table.name}.csv"] if len(table.frame) else []
     if options.papers:
         ours = [*published.values(measures, depths, latencies)]
-        made |= reproduction(options, config["title"], config["dataset"], ours)
+        made |= reproduction(options, root.title, root.dataset, ours)
         linked.append("reproduction/index.html")
     page = render(
         "report.html.jinja",
-        title=config["title"],
-        kicker=config["dataset"],
-        headlines=headlines(measures, comparisons, config["dataset"], baseline),
+        title=root.title,
+        kicker=root.dataset,
+        headlines=headlines(measures, comparisons, root.dataset, baseline),
         remarks=experiment.remarks(),
         warnings=[one.text for one in findings if one.warns],
         explorers=pages,

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 from cort.config import paths
 from cort.config.experiment import Experiment
+from cort.config.models import PretrainedBase
 from cort.downloads.catalog import load_catalog
 from workflow.snakemake_api import Job
 
@@ -74,12 +75,12 @@ def pairs_to_score(experiment: Experiment, to_make: Callable[[str], bool]) -> li
     Of each run, it scores as many candidates as the systems with this run ask for at most.
     """
     found = []
-    for reranker in experiment.config["rerankers"]:
-        for split in experiment.config["splits"]:
+    for reranker in experiment.rerankers:
+        for split in experiment.splits:
             candidates = experiment.reranked_by(reranker, split)
             if candidates and to_make(experiment.at(paths.SCORES, reranker=reranker, split=split)):
-                users = [one.entry for one in experiment.systems.values() if one.reranker() == reranker]
-                depths = [max(user["depth"] for user in users if user["rerank"] == run) for run in candidates]
+                users = [one for one in experiment.systems.values() if one.reranker() == reranker]
+                depths = [max(user.candidates() for user in users if run in user.parts()) for run in candidates]
                 found.append(Pairs(reranker, split, sum(depths), count_queries(experiment, split)))
     return found
 
@@ -96,7 +97,7 @@ def count_queries(experiment: Experiment, split: str) -> int | None:
 
 def files_to_fetch(experiment: Experiment, jobs: Sequence[Job]) -> list[Source]:
     """List the public files and archives of which there is no copy."""
-    catalog, folder = load_catalog(), experiment.config["downloads"]["folder"]
+    catalog, folder = load_catalog(), experiment.root.downloads.folder
     found = {}
     for job in (job for job in jobs if job.rule == "download"):
         name = f"{job.wildcards['source']}/{job.wildcards['file']}"
@@ -117,12 +118,13 @@ def from_hub(experiment: Experiment, files: set[str]) -> Iterator[Source]:
         if not any((cached / "snapshots").glob(f"{commit or ref}*")):
             yield Source(f"{constants.ENDPOINT}/{'datasets/' * (kind == 'datasets')}{name}/tree/{ref}", str(cached))
 
-    for name, model in experiment.config["base_models"].items():
+    for name, model in experiment.base_models.items():
         folder = experiment.at(paths.BASE_MODEL, base_model=name)
-        origin, revision = model.get("pretrained"), model.get("revision")
-        if revision and not Path(origin).is_dir() and any(file.startswith(folder) for file in files):
-            yield from source("models", origin, revision)
-    collection = experiment.config["collection"].get("hf", "")
+        if not isinstance(model, PretrainedBase) or not model.revision or Path(model.pretrained).is_dir():
+            continue
+        if any(file.startswith(folder) for file in files):
+            yield from source("models", model.pretrained, model.revision)
+    collection = getattr(experiment.collection, "hf", "")
     name, _, revision = collection.partition("#")[0].partition("@")
     if revision and not Path(collection).exists() and experiment.at(paths.PASSAGES) in files:
         yield from source("datasets", name, revision)
@@ -130,7 +132,7 @@ def from_hub(experiment: Experiment, files: set[str]) -> Iterator[Source]:
 
 def from_ir_datasets(experiment: Experiment, files: set[str]) -> Iterator[Source]:
     """Yield the collection of ir_datasets, of which only that library knows the files."""
-    name = experiment.config["collection"].get("irds")
+    name = getattr(experiment.collection, "irds", "")
     if name and experiment.at(paths.PASSAGES) in files:
         home = Path(os.environ.get("IR_DATASETS_HOME") or Path.home() / ".ir_datasets")
         if not (home / name.partition("/")[0]).exists():

@@ -10,19 +10,14 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from cort.config import paths
+from cort.config.collection import HubCollection, HubSplit
 from cort.config.deployment import checked_split, deployed_parts
-from cort.config.entries import (
-    INDEX_ADDITIONS,
-    LEARNERS,
-    Config,
-    files_of,
-    is_copied,
-    is_imported,
-    one_or_more,
-    sources,
-)
+from cort.config.entries import INDEX_ADDITIONS, LEARNERS, files_of, released_name
 from cort.config.experiment import Experiment
 from cort.config.files import named_files
+from cort.config.learners import Learner
+from cort.config.lexical import PredictionFile
+from cort.config.models import BaseModel, Learning, PretrainedBase
 from cort.reporting import results as reports
 from cort.systems.registry import exact_search
 from cort.training.losses import ENCODER_OBJECTIVES
@@ -35,10 +30,17 @@ SUFFIXES = {"msmarco": "tsv", "trec": "trec"}
 ADDITIONS = {"expanders": paths.EXPANSION_SHARD, "weighers": paths.TERM_WEIGHTS_SHARD}
 
 
-def entry_of(experiment: Experiment, section: str, wildcards: Wildcards) -> Config:
-    """Return the entry of a section such as "encoders" that a job's wildcard names."""
-    entry: Config = experiment.config[section][getattr(wildcards, section.removesuffix("s"))]
-    return entry
+def name_of(section: str, wildcards: Wildcards) -> str:
+    """Return the name of a job's model, which is of a section such as "encoders"."""
+    return str(getattr(wildcards, section.removesuffix("s")))
+
+
+def learner_of(experiment: Experiment, section: str, wildcards: Wildcards) -> Learner:
+    """Return the encoder or re-ranker that a job trains."""
+    model = experiment.models[section][name_of(section, wildcards)]
+    if not isinstance(model, Learner):
+        raise LookupError(f"{section}: found no training of {name_of(section, wildcards)}")
+    return model
 
 
 # Collection and splits.
@@ -46,17 +48,18 @@ def entry_of(experiment: Experiment, section: str, wildcards: Wildcards) -> Conf
 
 def origin_of_collection(experiment: Experiment) -> list[str]:
     """Files that a collection is read from, as far as they are here; those of a folder are a param."""
-    source, collection = experiment.source or "passages", experiment.config["collection"]
+    source, collection = experiment.source or "passages", experiment.collection
     if source in ("documents", "passages"):
-        return files_of(collection.get(source, experiment.at(paths.RAW_COLLECTION)))
-    return local_files(collection[source]) if source == "hf" else []
+        return files_of(getattr(collection, source, None) or experiment.at(paths.RAW_COLLECTION))
+    return local_files(collection.hf) if isinstance(collection, HubCollection) else []
 
 
 def origin_of_split(experiment: Experiment, wildcards: Wildcards) -> list[str]:
     """Files of local folders that a split is copied from; `SOURCE#SPLIT` has its judgements in another one."""
-    part = experiment.config["splits"][wildcards.split].get("hf")
-    judged = [part] if part and "#" in part else []
-    folders = [experiment.config["collection"]["hf"], *judged] if part else []
+    split, collection = experiment.splits[wildcards.split], experiment.collection
+    if not isinstance(split, HubSplit) or not isinstance(collection, HubCollection):
+        return []
+    folders = [collection.hf, split.hf] if "#" in split.hf else [collection.hf]
     return [path for folder in folders for path in local_files(folder)]
 
 
@@ -66,28 +69,26 @@ def local_files(folder: str) -> list[str]:
     return sorted(str(path) for path in Path(name).glob("**/[!.]*") if path.is_file())
 
 
-def raw_split(experiment: Experiment, table: str, wildcards: Wildcards) -> str | list[str]:
+def raw_split(experiment: Experiment, table: str, wildcards: Wildcards) -> list[str]:
     """Files of a table ("queries" or "qrels") of a split; a held-out split has those of train."""
     if table == "qrels" and not experiment.is_judged(wildcards.split):
         return []
     name = experiment.files_of_split(wildcards.split)
-    split = experiment.config["splits"][name]
+    split = experiment.splits[name]
     imported = {"queries": paths.IMPORTED_QUERIES, "qrels": paths.IMPORTED_QRELS}[table]
-    default = experiment.at(imported if is_imported(split) else paths.RAW_SPLIT, table=table, split=name)
-    files: str | list[str] = split.get(table, default)
-    return files
+    path = imported if split.is_imported else paths.RAW_SPLIT
+    return split.files(table) or [experiment.at(path, table=table, split=name)]
 
 
 def excluded_queries(experiment: Experiment, wildcards: Wildcards) -> list[str]:
     """Return the queries of the splits under `without`; a held-out split has those of train."""
-    split = experiment.config["splits"][experiment.files_of_split(wildcards.split)]
-    return [experiment.at(paths.QUERIES, split=name) for name in one_or_more(split.get("without", []))]
+    split = experiment.splits[experiment.files_of_split(wildcards.split)]
+    return [experiment.at(paths.QUERIES, split=name) for name in split.left_out]
 
 
 def excluded_results(experiment: Experiment, wildcards: Wildcards) -> str | list[str]:
     """Return the file of results that are dropped from the runs of a split, if there is one."""
-    file: str | list[str] = experiment.config["splits"][wildcards.split].get("exclude", [])
-    return file
+    return experiment.splits[wildcards.split].exclude or []
 
 
 def of_systems(experiment: Experiment, path: str, split: str, systems: Iterable[str]) -> list[str]:
@@ -97,7 +98,7 @@ def of_systems(experiment: Experiment, path: str, split: str, systems: Iterable[
 
 def of_splits(experiment: Experiment, path: str) -> list[str]:
     """Return a file of each split."""
-    return [experiment.at(path, split=name) for name in experiment.config["splits"]]
+    return [experiment.at(path, split=name) for name in experiment.splits]
 
 
 def candidates_of_splits(experiment: Experiment) -> str | list[str]:
@@ -108,7 +109,7 @@ def candidates_of_splits(experiment: Experiment) -> str | list[str]:
 
 def judged(experiment: Experiment, wildcards: Wildcards) -> dict[str, str | list[str]]:
     """Return the queries of the split that a job judges, and the runs of all systems on it."""
-    split = experiment.config["splits"][wildcards.split]["judge"]["split"]
+    split = experiment.judging[wildcards.split].split
     runs = of_systems(experiment, paths.RUN, split, experiment.on_split(split))
     return {"queries": experiment.at(paths.QUERIES, split=split), "runs": runs}
 
@@ -122,7 +123,7 @@ def raw_inputs(experiment: Experiment) -> list[str]:
     """Every file that the workflow reads but does not make; those of an imported collection have descriptions."""
     described = {"collection.passages", "collection.documents"} if experiment.source else set()
     files = [file for place, file in named_files(experiment) if place not in described]
-    for model in experiment.config["base_models"].values():
+    for model in experiment.base_models.values():
         files += pretrained_files(model)
     return list(dict.fromkeys(files))
 
@@ -131,9 +132,7 @@ def described_sources(experiment: Experiment) -> list[str]:
     """Descriptions of the files that an imported collection and imported splits are from."""
     files = [experiment.at(paths.IMPORT_SOURCES)] if experiment.source else []
     return files + [
-        experiment.at(paths.SPLIT_SOURCES, split=name)
-        for name, split in experiment.config["splits"].items()
-        if is_copied(split)
+        experiment.at(paths.SPLIT_SOURCES, split=name) for name, split in experiment.splits.items() if split.is_copied
     ]
 
 
@@ -142,28 +141,28 @@ def described_sources(experiment: Experiment) -> list[str]:
 
 def base_model_files(experiment: Experiment, wildcards: Wildcards) -> str | list[str]:
     """Files of a pretrained folder, or the passages on which a new tokenizer is trained."""
-    model = experiment.config["base_models"][wildcards.base_model]
-    return pretrained_files(model) if "pretrained" in model else experiment.at(paths.PASSAGES)
+    model = experiment.base_models[wildcards.base_model]
+    return pretrained_files(model) if isinstance(model, PretrainedBase) else experiment.at(paths.PASSAGES)
 
 
 def released_files(experiment: Experiment, section: str, wildcards: Wildcards) -> list[str]:
     """Files in the folder of a released model."""
-    return pretrained_files(entry_of(experiment, section, wildcards))
+    return pretrained_files(experiment.base_models[released_name(section, name_of(section, wildcards))])
 
 
-def pretrained_files(model: Config) -> list[str]:
+def pretrained_files(model: BaseModel) -> list[str]:
     """Files in a pretrained base model's folder; none for a hub name, which its revision identifies."""
-    if "pretrained" not in model:
+    if not isinstance(model, PretrainedBase):
         return []
     # Modules of sentence-transformers are in subfolders, those of a Router one level below.
     patterns = ("[!.]*", "[!.]*/[!.]*", "[!.]*/[!.]*/[!.]*")
-    candidates = (path for pattern in patterns for path in Path(model["pretrained"]).glob(pattern))
+    candidates = (path for pattern in patterns for path in Path(model.pretrained).glob(pattern))
     return sorted(str(path) for path in candidates if path.suffix in MODEL_SUFFIXES and path.is_file())
 
 
 def of_base_model(experiment: Experiment, name: str, file: str) -> str:
     """Return a file of a base model; if it is a released encoder or re-ranker, its card."""
-    released = experiment.released_model(name)
+    released = experiment.released.get(name)
     return experiment.at(paths.BASE_MODEL, base_model=name) + (
         paths.CARD if released and released[0] in LEARNERS else file
     )
@@ -171,7 +170,8 @@ def of_base_model(experiment: Experiment, name: str, file: str) -> str:
 
 def base_model(experiment: Experiment, section: str, wildcards: Wildcards) -> str:
     """Weights of the base model of a job's encoder or re-ranker; the card of one that is released as such a model."""
-    return of_base_model(experiment, entry_of(experiment, section, wildcards)["base_model"], "model.safetensors")
+    name = experiment.base_model_of(section, name_of(section, wildcards))
+    return of_base_model(experiment, name, "model.safetensors")
 
 
 def tokenizer(experiment: Experiment, wildcards: Wildcards) -> str:
@@ -181,40 +181,42 @@ def tokenizer(experiment: Experiment, wildcards: Wildcards) -> str:
 
 def weights(experiment: Experiment, section: str, wildcards: Wildcards) -> str:
     """Return the weights of a job's model."""
-    return experiment.weights(section, getattr(wildcards, section.removesuffix("s")))
+    return experiment.weights(section, name_of(section, wildcards))
 
 
 def start(experiment: Experiment, wildcards: Wildcards) -> list[str]:
     """Weights of the encoder from which a job's encoder starts, if any."""
-    name = experiment.config["encoders"][wildcards.encoder].get("start")
+    encoder = experiment.encoders[wildcards.encoder]
+    name = encoder.start if isinstance(encoder, Learning) else None
     return [experiment.weights("encoders", name)] if name else []
 
 
 def judgements_for_loss(experiment: Experiment, split: str, wildcards: Wildcards) -> str | list[str]:
     """Judgements for a loss that needs all relevant passages of a batch, or to choose the best model by a measure."""
-    encoder = experiment.config["encoders"][wildcards.encoder]
-    selects = split == "validation" and encoder["training"]["best_model_metric"] != "loss"
-    needed = ENCODER_OBJECTIVES[encoder["loss"]].judgements or selects
+    encoder = learner_of(experiment, "encoders", wildcards)
+    selects = split == "validation" and encoder.training.best_model_metric != "loss"
+    needed = ENCODER_OBJECTIVES[encoder.loss].judgements or selects
     return experiment.at(paths.QRELS, split=split) if needed else []
 
 
 def for_selection(experiment: Experiment, section: str, path: str, wildcards: Wildcards) -> str | list[str]:
     """Return a file of the validation queries, if the best model is chosen by a measure."""
-    model = entry_of(experiment, section, wildcards)
-    system = sources(model[LEARNERS[section]])[0]
-    by_measure = model["training"]["best_model_metric"] != "loss"
+    model = learner_of(experiment, section, wildcards)
+    system = model.examples.systems[0]
+    by_measure = model.training.best_model_metric != "loss"
     return experiment.at(path, split="validation", system=system) if by_measure else []
 
 
 def sources_of_negatives(experiment: Experiment, section: str, wildcards: Wildcards) -> list[str]:
     """Return the runs from which an encoder or re-ranker takes its negatives."""
-    systems = sources(entry_of(experiment, section, wildcards)[LEARNERS[section]])
+    systems = learner_of(experiment, section, wildcards).examples.systems
     return of_systems(experiment, paths.RUN, wildcards.split, systems)
 
 
 def teacher_scores(experiment: Experiment, split: str, wildcards: Wildcards) -> str | list[str]:
     """Scores of an encoder's triples by its teacher, if it has one."""
-    teacher = experiment.config["encoders"][wildcards.encoder].get("teacher")
+    encoder = experiment.encoders[wildcards.encoder]
+    teacher = encoder.teacher if isinstance(encoder, Learning) else None
     names = {"encoder": wildcards.encoder, "split": split}
     return experiment.at(paths.TRIPLE_SCORES, reranker=teacher, **names) if teacher else []
 
@@ -232,21 +234,21 @@ def shards(experiment: Experiment, path: str, wildcards: Wildcards) -> list[str]
 
 def shard_of_passages(experiment: Experiment, wildcards: Wildcards) -> str | list[str]:
     """Return a shard of the passages whose precision a job's queries get, if the first machine chooses it."""
-    is_open = experiment.config["encoders"][wildcards.encoder]["precision"] == "auto"
+    is_open = experiment.encoders[wildcards.encoder].precision == "auto"
     return experiment.vectors("encoders", wildcards.encoder)[0] if is_open else []
 
 
 def additions_of(experiment: Experiment, section: str, name: str) -> list[str]:
     """Output of an expander or weigher: one imported file, or the shards of a model."""
     named = {section.removesuffix("s"): name}
-    if "file" in experiment.config[section][name]:
+    if isinstance(getattr(experiment.root, section)[name], PredictionFile):
         return [experiment.at(paths.EXPANSIONS, **named)]
     return experiment.shards(ADDITIONS[section], **named)
 
 
 def index_additions(experiment: Experiment, section: str, wildcards: Wildcards) -> list[str]:
     """Return the expansions or term weights of an index, if it has any."""
-    name = experiment.config["lexical"][wildcards.lexical].get(INDEX_ADDITIONS[section])
+    name = getattr(experiment.lexical[wildcards.lexical], INDEX_ADDITIONS[section])
     return [] if name is None else additions_of(experiment, section, name)
 
 
@@ -321,7 +323,8 @@ def reported(experiment: Experiment, *kinds: str) -> list[str]:
 
 def searched(experiment: Experiment) -> list[str]:
     """List the files that are opened to measure latencies: models, vectors, indexes, passages."""
-    names = experiment.with_parts(experiment.config["latency"]["systems"])
+    latency = experiment.root.latency
+    names = experiment.with_parts(latency.systems if latency else [])
     files = dict.fromkeys(file for name in names for file in experiment.systems[name].files())
     return [experiment.at(paths.PASSAGES), *files]
 
@@ -333,7 +336,7 @@ def computed_in_auto(experiment: Experiment) -> list[str]:
         system = experiment.systems[run]
         for section, name in system.models():
             scores = experiment.at(paths.SCORES, reranker=name, split=split)
-            if experiment.config[section][name]["precision"] == "auto":
+            if experiment.models[section][name].precision == "auto":
                 files.append(scores if system.reranker() else experiment.vectors(section, name)[0])
     return list(dict.fromkeys(files))
 
@@ -341,19 +344,19 @@ def computed_in_auto(experiment: Experiment) -> list[str]:
 def submissions(experiment: Experiment) -> list[str]:
     """Submissions to leaderboards and TREC."""
     return [
-        experiment.at(paths.SUBMISSION, submission=name, suffix=SUFFIXES[submission["form"]])
-        for name, submission in experiment.config["submissions"].items()
+        experiment.at(paths.SUBMISSION, submission=name, suffix=SUFFIXES[submission.form])
+        for name, submission in experiment.root.submissions.items()
     ]
 
 
 def deployments(experiment: Experiment) -> list[str]:
     """Deployed systems; a file stands for the folder of each."""
-    return [f"{experiment.at(paths.DEPLOYMENT, deployment=name)}check.json" for name in experiment.config["deploy"]]
+    return [f"{experiment.at(paths.DEPLOYMENT, deployment=name)}check.json" for name in experiment.root.deploy]
 
 
 def deployed(experiment: Experiment, wildcards: Wildcards) -> dict[str, str | list[str]]:
     """Return the runs of a deployed system's parts on the split that checks it, and what each part needs."""
-    name = experiment.config["deploy"][wildcards.deployment]["system"]
+    name = experiment.root.deploy[wildcards.deployment].system
     split, system = checked_split(experiment, name), experiment.systems[name]
     files: dict[str, str | list[str]] = {"runs": [], "bm25": [], "vectors": [], "query_vectors": []}
     for part in deployed_parts(experiment, name):

@@ -15,21 +15,23 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from cort.config import paths
-from cort.config.comparisons import pairs
+from cort.config.collection import Folder, Generated, HeldOut, Whole
+from cort.config.comparisons import pairs, pairs_of_splits, splits_apart
 from cort.config.entries import LEARNERS, TRAINING_SPLITS, Config
+from cort.config.evaluation import TrecRun
 from cort.config.experiment import Experiment
+from cort.config.models import PretrainedBase, ReleasedScoring
 from cort.config.root import Root, affecting_results
-from cort.config.split_checks import pairs_of_splits, splits_apart
 from cort.config.stored import needed_for
 from cort.retrieval.indexes import INDEXES
 from cort.runtime.checksums import checksum
 from cort.runtime.command_line import words_of
 from cort.runtime.files import write_text
 from cort.runtime.program import program_of
-from cort.runtime.sections import Section, keys_of, variant_of
+from cort.runtime.sections import Section, keys_of, plain, variant_of
 from cort.systems.registry import exact_search
 from workflow import inputs
-from workflow.inputs import Wildcards, entry_of
+from workflow.inputs import Wildcards, learner_of, name_of
 
 # What the files of a folder contained when they were last read.
 CONTENTS = Path(".snakemake/contents")
@@ -102,7 +104,7 @@ def code_of(stage: str) -> dict[str, str]:
 
 def collection(experiment: Experiment, wildcards: Wildcards) -> Config:
     """Give the source of passages or documents, how these are divided, and names of fields."""
-    settings, source = experiment.config["collection"], experiment.source
+    settings, source = plain(experiment.collection), experiment.source
     if source in ("folder", "irds", "hf"):
         found = {key: settings[key] for key in (source, "ids") if key in settings}
     else:
@@ -119,8 +121,7 @@ def collection(experiment: Experiment, wildcards: Wildcards) -> Config:
 
 def state_of_folder(experiment: Experiment) -> str:
     """Digest the contents of a folder of documents; files of the same size and time as before are not read again."""
-    name = experiment.config["collection"].get("folder")
-    if not name or not Path(name).is_dir():
+    if not isinstance(experiment.collection, Folder) or not Path(name := experiment.collection.folder).is_dir():
         return ""
     from cort.sources.folder import list_files
 
@@ -146,42 +147,41 @@ def imported_split(experiment: Experiment, wildcards: Wildcards) -> Config:
 
 def generated_split(experiment: Experiment, wildcards: Wildcards) -> Config:
     """Give the split, and all that documents are divided among."""
-    return {"splits": experiment.splits_with("generate"), "split": wildcards.split}
+    return {"splits": experiment.splits_of_class(Generated), "split": wildcards.split}
 
 
 def passage_queries(experiment: Experiment, wildcards: Wildcards) -> Config:
     """Give the splits for which an endpoint makes queries of passages, and their samples."""
-    names = experiment.splits_with("generate")
-    return {"splits": names, "samples": [experiment.config["splits"][name]["sample"] for name in names]}
+    samples = {name: split.sample for name, split in experiment.splits.items() if isinstance(split, Generated)}
+    return {"splits": [*samples], "samples": [*samples.values()]}
 
 
 def selection(experiment: Experiment, wildcards: Wildcards) -> Config:
     """Say which queries a split keeps, and which ones are held out of train."""
-    splits, name = experiment.config["splits"], wildcards.split
+    name, splits, seed = wildcards.split, experiment.splits, experiment.root.seed
     split, files = splits[name], splits[experiment.files_of_split(name)]
-    held = [name for name, other in splits.items() if "hold_out" in other]
-    found = {"numbered": files["numbered"], **files.get("topics", {})}
+    held = {name: other.hold_out for name, other in splits.items() if isinstance(other, HeldOut)}
+    found: Config = {"numbered": files.numbered, **(plain(files.topics) if files.topics else {})}
     if experiment.is_judged(name):
-        found |= {key: split[key] for key in ("unjudged_queries", "unknown")}
-    if "sample" in split and split.get("generate", {}).get("from") != "endpoint":
-        found |= {"sample": split["sample"], "seed": experiment.config["seed"]}
+        found |= {"unjudged_queries": split.unjudged_queries, "unknown": split.unknown}
+    asked = isinstance(split, Generated) and split.generate.from_ == "endpoint"
+    if isinstance(split, Whole) and split.sample and not asked:
+        found |= {"sample": split.sample, "seed": seed}
     if held and name in (*held, "train"):
-        found |= {"hold_out": splits[held[0]]["hold_out"], "part": "held-out" if name in held else "rest"}
-        found["seed"] = experiment.config["seed"]
+        found |= {"hold_out": max(held.values()), "part": "held-out" if name in held else "rest", "seed": seed}
     # Both parts of train are drawn from the same queries.
     return found | ({"for_training": True} if name in (*TRAINING_SPLITS, *held) else {})
 
 
 def inspection(experiment: Experiment, wildcards: Wildcards) -> Config:
     """Give the splits, pairs that are compared, and what the passages should fit: lengths of encoders, languages."""
-    config = experiment.config
-    lengths = {name: config["encoders"][name].get("passage_length") for name in experiment.used_models("encoders")}
-    languages = {name: index["language"] for name, index in config["lexical"].items()}
+    lengths = {name: experiment.encoders[name].passage_length for name in experiment.used_models("encoders")}
+    languages = {name: index.language for name, index in experiment.lexical.items()}
     return {
-        "splits": [*config["splits"]],
+        "splits": [*experiment.splits],
         "pairs": _joined(pairs_of_splits(experiment)),
         "apart": _joined(splits_apart(experiment)),
-        "own": [name for name, split in config["splits"].items() if split["ignore_own"]],
+        "own": [name for name, split in experiment.splits.items() if split.ignore_own],
         "limits": _joined((name, length) for name, length in lengths.items() if length),
         "languages": _joined(languages.items()),
     }
@@ -194,37 +194,35 @@ def _joined(couples: Iterable[tuple[Any, Any]]) -> list[str]:
 # Models.
 
 
-def model_of(experiment: Experiment, wildcards: Wildcards) -> Config:
-    """Return the entry of a job's encoder or re-ranker."""
+def place_of_model(wildcards: Wildcards) -> tuple[str, str]:
+    """Return section and name of a job's encoder or re-ranker."""
     section = next(section for section in LEARNERS if hasattr(wildcards, section.removesuffix("s")))
-    return entry_of(experiment, section, wildcards)
+    return section, name_of(section, wildcards)
 
 
 def base_model(experiment: Experiment, wildcards: Wildcards) -> Config:
     """Give the origin of a base model: a pretrained one, or an architecture and the passages."""
-    model: Config = experiment.config["base_models"][wildcards.base_model]
-    if "pretrained" in model:
-        return {key: model[key] for key in ("pretrained", "revision") if key in model}
-    new = {"architecture": json.dumps(model["architecture"]), "passages": experiment.at(paths.PASSAGES)}
-    return new | {key: model[key] for key in ("vocabulary_size", "embeddings", "cleaning")}
+    model = experiment.base_models[wildcards.base_model]
+    if isinstance(model, PretrainedBase):
+        return {"pretrained": model.pretrained, **({"revision": model.revision} if model.revision else {})}
+    return plain(model) | {"architecture": json.dumps(model.architecture), "passages": experiment.at(paths.PASSAGES)}
 
 
 def cleaning(experiment: Experiment, wildcards: Wildcards) -> Config:
     """Give how the texts of a model are cleaned."""
-    base = experiment.config["base_models"][model_of(experiment, wildcards)["base_model"]]
-    return {"cleaning": base["cleaning"]}
+    return {"cleaning": experiment.base_models[experiment.base_model_of(*place_of_model(wildcards))].cleaning}
 
 
 def kind_of_new(experiment: Experiment, wildcards: Wildcards) -> Config:
     """Give the kind of a new re-ranker; the files of a released one define it."""
-    model = model_of(experiment, wildcards)
-    return {} if "pretrained" in model else {"kind": model["kind"]}
+    model = experiment.rerankers[wildcards.reranker]
+    return {} if isinstance(model, ReleasedScoring) else {"kind": model.kind}
 
 
 def epochs(experiment: Experiment, wildcards: Wildcards) -> Config:
     """Give the number of epochs for which training examples are sampled: one for validation."""
-    training = model_of(experiment, wildcards)["training"]
-    return {"epochs": training["epochs"] if wildcards.split == "train" else 1}
+    model = learner_of(experiment, place_of_model(wildcards)[0], wildcards)
+    return {"epochs": model.training.epochs if wildcards.split == "train" else 1}
 
 
 # Indexes and runs.
@@ -233,14 +231,14 @@ def epochs(experiment: Experiment, wildcards: Wildcards) -> Config:
 def depth(experiment: Experiment, wildcards: Wildcards) -> Config:
     """Count the results per query of a split's runs; runs for tuning weights are as deep as evaluated ones."""
     for_training = wildcards.split == "train" or (wildcards.split == "validation" and not experiment.tuned_systems)
-    return {"depth": experiment.config["training_depth" if for_training else "depth"]}
+    return {"depth": experiment.training_depth if for_training else experiment.depth}
 
 
 def dropped(experiment: Experiment, wildcards: Wildcards) -> Config:
     """Give which results of a split, by default of train, are dropped; nothing if none are."""
-    split = experiment.config["splits"][getattr(wildcards, "split", "train")]
-    how = {key: split[key] for key in ("ignore_own", "exclude") if split.get(key)}
-    return how | ({"aggregate": experiment.config["collection"]["aggregate"]} if how else {})
+    split = experiment.splits[getattr(wildcards, "split", "train")]
+    how = {key: value for key in ("ignore_own", "exclude") if (value := getattr(split, key))}
+    return how | ({"aggregate": experiment.collection.aggregate} if how else {})
 
 
 def run(experiment: Experiment, wildcards: Wildcards) -> Config:
@@ -287,14 +285,13 @@ def tuning(experiment: Experiment, wildcards: Wildcards) -> Config:
 
 def audit(experiment: Experiment, wildcards: Wildcards) -> Config:
     """Give measures, depths and search widths of an audit."""
-    config, split = experiment.config, experiment.config["splits"][wildcards.split]
-    limit = config["depth"]
+    audit, limit = experiment.root.audit, experiment.depth
     found = {
-        "widths": config["audit"][INDEXES[wildcards.index].audited],
-        "depths": sorted({limit, *(depth for depth in config["audit"]["depths"] if depth < limit)}),
+        "widths": getattr(audit, INDEXES[wildcards.index].audited),
+        "depths": sorted({limit, *(depth for depth in audit.depths if depth < limit)}),
     }
     is_judged = experiment.is_judged(wildcards.split)
-    return found | ({"measures": split.get("measures", config["evaluation"]["measures"])} if is_judged else {})
+    return found | ({"measures": experiment.measures_of(wildcards.split)} if is_judged else {})
 
 
 def scored_depths(experiment: Experiment, wildcards: Wildcards) -> Config:
@@ -325,7 +322,8 @@ def whole_config(experiment: Experiment, wildcards: Wildcards) -> Config:
 
 def measured(experiment: Experiment, wildcards: Wildcards) -> Config:
     """Give the same of the systems whose latencies are measured."""
-    return {"settings": _as_json(needed_for(experiment, experiment.config["latency"]["systems"]))}
+    latency = experiment.root.latency
+    return {"settings": _as_json(needed_for(experiment, latency.systems if latency else []))}
 
 
 def _as_json(config: Config) -> str:
@@ -334,17 +332,17 @@ def _as_json(config: Config) -> str:
 
 def submission(experiment: Experiment, wildcards: Wildcards) -> Config:
     """Give the id of a TREC run (by default the submission's name); none for the leaderboard."""
-    entry = experiment.config["submissions"][wildcards.submission]
-    return {"run_id": entry.get("run_id", wildcards.submission)} if entry["form"] == "trec" else {}
+    entry = experiment.root.submissions[wildcards.submission]
+    return {"run_id": entry.run_id or wildcards.submission} if isinstance(entry, TrecRun) else {}
 
 
 def deployment(experiment: Experiment, wildcards: Wildcards) -> Config:
     """Give how a deployed system merges its parts, k1, b and the language; tuned by folds, those of all queries."""
     found: Config = {}
-    for name in experiment.with_parts([experiment.config["deploy"][wildcards.deployment]["system"]]):
+    for name in experiment.with_parts([experiment.root.deploy[wildcards.deployment].system]):
         system = experiment.systems[name]
         found |= system.options("")
         if index := system.lexical_index():
-            found["language"] = experiment.config["lexical"][index]["language"]
+            found["language"] = experiment.lexical[index].language
     # Engines have one normalisation, and the term-based part is the one that is named as BM25's.
     return {name: value for name, value in found.items() if name not in ("normalization", "term_based")}

@@ -42,7 +42,7 @@ def describe(experiment: Experiment, jobs: list[Job]) -> str:
     # No line ends between a rule and its number.
     counts = ", ".join(f"{rule}\xa0{count}" for rule, count in Counter(job.rule for job in jobs).items())
     text = textwrap.fill(counts, columns(100), initial_indent="  ", subsequent_indent="  ").replace("\xa0", " ")
-    return f"{experiment.config['dataset']}: {len(jobs)} job{'s' * (len(jobs) > 1)} would run.\n{text}\n"
+    return f"{experiment.root.dataset}: {len(jobs)} job{'s' * (len(jobs) > 1)} would run.\n{text}\n"
 
 
 if __name__ == "__main__":

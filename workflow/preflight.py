@@ -14,9 +14,11 @@ from pathlib import Path
 from typing import TypeAlias
 
 from cort.config import paths
+from cort.config.collection import Folder
 from cort.config.downloads import PREFIX
 from cort.config.experiment import Experiment
 from cort.config.files import named_files
+from cort.config.models import PretrainedBase
 from cort.models.layout import CLASSES, check_released
 from cort.retrieval.anserini import fat_jar
 from cort.retrieval.indexes import INSTALL_FAISS, INSTALL_HNSWLIB, META_FILE
@@ -51,7 +53,7 @@ def check_machine(experiment: Experiment, to_make: Files, here: bool) -> list[st
 
 def check_inputs(experiment: Experiment, folder: Path) -> list[str]:
     """Find the files and folders of the config that cannot be read."""
-    config, lines = experiment.config, []
+    collection, lines = experiment.collection, []
     for place, name in named_files(experiment):
         path = folder / name
         if name.startswith(PREFIX):
@@ -64,8 +66,8 @@ def check_inputs(experiment: Experiment, folder: Path) -> list[str]:
         elif not os.access(path, os.R_OK):
             lines += _line(place, f"{name}, which is not readable", "a readable file", f"`chmod +r {name}`")
     for place, name in (
-        ("collection.folder", config["collection"].get("folder")),
-        ("downloads.folder", config["downloads"]["folder"]),
+        ("collection.folder", collection.folder if isinstance(collection, Folder) else ""),
+        ("downloads.folder", experiment.root.downloads.folder),
     ):
         if name and not (folder / name).is_dir():
             lines += _line(place, f"{name}, no such folder", "a folder", "fix the path")
@@ -75,23 +77,22 @@ def check_inputs(experiment: Experiment, folder: Path) -> list[str]:
 def _check_models(experiment: Experiment, folder: Path) -> list[str]:
     """Find the folders of pretrained models that are not there, or of another kind than the config says."""
     lines = []
-    for name, model in experiment.config["base_models"].items():
-        origin = model.get("pretrained")
+    for name, model in experiment.base_models.items():
         # With a revision, it is a model of a hub.
-        if not origin or model.get("revision"):
+        if not isinstance(model, PretrainedBase) or model.revision:
             continue
-        if not (folder / origin).is_dir():
+        if not (folder / model.pretrained).is_dir():
             place = f"{experiment.place_of_base_model(name)}.pretrained"
             fix = "fix the path, or add the revision of a hub's model"
-            lines += _line(place, f"{origin}, no such folder", "a folder, or a revision", fix)
-        elif released := experiment.released_model(name):
-            lines += _check_kind(experiment, *released, folder / origin)
+            lines += _line(place, f"{model.pretrained}, no such folder", "a folder, or a revision", fix)
+        elif name in experiment.released:
+            *_, released = experiment.released[name]
+            lines += _check_kind(getattr(released, "kind", ""), folder / model.pretrained)
     return lines
 
 
-def _check_kind(experiment: Experiment, section: str, name: str, folder: Path) -> list[str]:
+def _check_kind(kind: str, folder: Path) -> list[str]:
     """Check whether the folder of a model is of the kind that the config says."""
-    kind = experiment.config[section][name].get("kind", "")
     try:
         if (stored := {"dense": "encoder"}.get(kind, kind)) in CLASSES:
             check_released(folder, stored)
@@ -145,15 +146,15 @@ def check_packages(needed: Iterable[str]) -> list[str]:
 def check_gpus(experiment: Experiment, to_make: Files, gpus: int) -> list[str]:
     """Find models whose training needs more GPUs than there are."""
     lines = []
-    for section, name in experiment.trainings:
-        settings, place = experiment.config[section][name]["training"], f"{section}.{name}.training"
+    for (section, name), model in experiment.learners.items():
+        training, place = model.training, f"{section}.{name}.training"
         if not to_make(experiment.weights(section, name)):
             continue
-        if settings["precision"] in ("fp16", "tf32") and not gpus:
-            found = f"{settings['precision']} and no GPU"
+        if training.precision in ("fp16", "tf32") and not gpus:
+            found = f"{training.precision} and no GPU"
             lines += _line(f"{place}.precision", found, "fp32 or bf16 on a CPU", "change it")
-        if settings["gpus"] > max(gpus, 1):
-            found = f"{settings['gpus']} on a machine with {gpus} GPUs"
+        if training.gpus > max(gpus, 1):
+            found = f"{training.gpus} on a machine with {gpus} GPUs"
             fix = "lower it, which changes no result, or use a larger machine"
             lines += _line(f"{place}.gpus", found, f"{max(gpus, 1)} at most", fix)
     return lines
@@ -161,7 +162,7 @@ def check_gpus(experiment: Experiment, to_make: Files, gpus: int) -> list[str]:
 
 def needs(experiment: Experiment, to_make: Files) -> set[str]:
     """Tell what these files need that a machine may lack: Java, and packages of `PACKAGES`."""
-    splits, found = list(experiment.config["splits"]), set[str]()
+    splits, latency, found = experiment.splits, experiment.root.latency, set[str]()
 
     def of_system(name: str) -> set[str]:
         system = experiment.systems[name]
@@ -178,10 +179,10 @@ def needs(experiment: Experiment, to_make: Files) -> set[str]:
             files += [experiment.at(paths.AUDIT, split=split, **names) for split in splits]
         if any(map(to_make, files)):
             found |= of_system(name)
-    if (latency := experiment.config.get("latency")) and to_make(experiment.at(paths.LATENCY, split=latency["split"])):
+    if latency and to_make(experiment.at(paths.LATENCY, split=latency.split)):
         # A searcher, which opens all that they search.
-        found |= {need for name in experiment.with_parts(latency["systems"]) for need in of_system(name)}
-    of_car = (experiment.config["collection"].get("irds") or "").startswith("car/")
+        found |= {need for name in experiment.with_parts(latency.systems) for need in of_system(name)}
+    of_car = getattr(experiment.collection, "irds", "").startswith("car/")
     return found | ({CAR} if of_car and to_make(experiment.at(paths.PASSAGES)) else set())
 
 

@@ -30,7 +30,7 @@ from typing import get_args
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from cort.config import paths
-from cort.config.collection import Lengths
+from cort.config.collection import Generated, Lengths
 from cort.config.deployment import deployed_parts
 from cort.config.entries import leaves
 from cort.config.evaluation import Target
@@ -122,7 +122,7 @@ def read_compared(experiment: Experiment) -> list[Compared]:
     found = []
     for path in reported(experiment, "comparisons"):
         one: Comparisons = read_artifact(path, Comparisons)
-        measure = experiment.config["splits"][one.split]["measures"][0]
+        measure = experiment.measures_of(one.split)[0]
         rows = one.against(one.baseline, measure)
         found.append(Compared(one.split, experiment.labels_of(one.split), measure, one.baseline, one.queries, rows))
     return found
@@ -265,8 +265,8 @@ def count_headings(synthetic: Path) -> int:
     """Count the queries that headings give for the split that gets fewest."""
     experiment = load(synthetic)
     build(synthetic, file := experiment.at(paths.CANDIDATES))
-    candidates, splits = read_candidates(file), experiment.splits_with("generate")
-    of_splits = (queries_of_split(candidates, name, splits, experiment.config["seed"]) for name in splits)
+    candidates, splits = read_candidates(file), experiment.splits_of_class(Generated)
+    of_splits = (queries_of_split(candidates, name, splits, experiment.root.seed) for name in splits)
     return min(len(choose(queries, Lengths())[0]) for queries in of_splits)
 
 
@@ -283,10 +283,10 @@ def cost(path: Path, experiment: Experiment, system: str) -> str:
         return f"{path} does not have {system}: add it there to search with it"
     stored = read_experiment(experiment.at(paths.EXPERIMENT))
     index = f"{math.ceil((stored_bytes(stored, system) or 0) / 1e6):,} MB of index"
-    latency = experiment.config.get("latency")
-    if not latency or system not in latency["systems"]:
+    latency = experiment.root.latency
+    if not latency or system not in latency.systems:
         return f"{index}; add {system} to latency.systems of {path} to measure its time"
-    measured: Latencies = read_artifact(experiment.at(paths.LATENCY, split=latency["split"]), Latencies)
+    measured: Latencies = read_artifact(experiment.at(paths.LATENCY, split=latency.split), Latencies)
     times = next(row.total for row in measured.rows if row.system == system and row.batch == 1)
     return f"{index}; {times['p50']:.1f} ms per query here, 95 % under {times['p95']:.1f} ms"
 
@@ -362,10 +362,10 @@ def report(request: Request, synthetic: Experiment, compared: Compared, chosen_b
     yield from about_queries(request, experiment, synthetic, system)
     yield f"report: {Path(whole.at(paths.REPORT), 'index.html').absolute().as_uri()}"
     yield f"search: make explore CONFIG={request.main}; to change it, edit that file and repeat the command"
-    if experiment.config["deploy"] == {}:
+    if not experiment.root.deploy:
         yield f"deploy: nothing, as search engines can run none of {', '.join(best)}"
-    for name, entry in (experiment.config["deploy"] or {}).items():
-        other = "" if entry["system"] == system else f" ({entry['system']}, not {system})"
+    for name, entry in experiment.root.deploy.items():
+        other = "" if entry.system == system else f" ({entry.system}, not {system})"
         yield f"deploy: {experiment.at(paths.DEPLOYMENT, deployment=name)}README.md{other}"
 
 
@@ -378,7 +378,7 @@ def run(request: Request) -> None:
     write = prepare(request)
     experiment, synthetic = load(request.main), load(request.synthetic)
     if not reported(synthetic, "comparisons"):
-        expected = f"{synthetic.config['evaluation']['baseline']}, another system and a judged split"
+        expected = f"{synthetic.root.evaluation.baseline}, another system and a judged split"
         raise input_error(request.synthetic, "nothing to compare", expected, "add what is missing")
     human = [split for split in experiment.evaluated_splits if experiment.labels_of(split) == "human"]
     # First, because users' mistakes are in these files.

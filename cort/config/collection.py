@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, ClassVar, Literal, TypeAlias
 
 from pydantic import AfterValidator, Field
 
-from cort.config.fields import Listed
+from cort.config.fields import Listed, one_or_more
 from cort.runtime.sections import FIRST_FITTING, MEASURE, SPEED, UNIQUE, Maybe, Names, Section, Several, Text, by_name
 
 # Parts of documents that become queries; they are removed from the index.
@@ -45,6 +45,15 @@ class Aggregation(Section):
     """What is measured: passages (`none`), or documents, scored by their best retrieved passage (`max`, the default if
     documents are divided into passages here), their first one (`first`), or the mean of the best three (`mean3`).
     Passage 3 of the document `guide/a.md` is `guide/a.md#3`. Judgements then name documents and cannot train models."""
+
+    #: the key of the documents; None for docstrings, or a file of passages as they are
+    source: ClassVar[str | None] = None
+
+    @property
+    def division(self) -> Passages | None:
+        """How documents are divided into passages, if they are."""
+        passages = getattr(self, "passages", None)
+        return passages if isinstance(passages, Passages) else None
 
 
 class Passages(Section):
@@ -92,6 +101,7 @@ class Divided(Aggregation):
 class DocumentFile(Divided):
     """A file of documents."""
 
+    source = "documents"
     documents: Text | Listed
     """File of documents, a list, or a pattern, in the same formats."""
     fields: Maybe[Fields] = None
@@ -101,6 +111,7 @@ class DocumentFile(Divided):
 class Folder(Divided):
     """A folder."""
 
+    source = "folder"
     folder: Text
     """Folder of files, read recursively (formats: docs/collections.md); each is a document whose id is its path in the
     folder."""
@@ -114,6 +125,7 @@ class Folder(Divided):
 class IrCollection(Divided):
     """A collection of ir_datasets."""
 
+    source = "irds"
     irds: Text
     """Collection of ir_datasets, such as `beir/scifact`."""
 
@@ -121,6 +133,7 @@ class IrCollection(Divided):
 class HubCollection(Divided):
     """A collection on Hugging Face."""
 
+    source = "hf"
     hf: Text
     """Collection on Hugging Face in the layout of BEIR or MTEB, `NAME@COMMIT` with all 40 digits, or a local folder of
     this layout. `NAME@COMMIT#PART` is one of several: `PART-corpus`, or `corpus/PART-*.parquet`."""
@@ -192,6 +205,10 @@ class Topics(Section):
 class AnySplit(Section):
     """A set of queries."""
 
+    #: whether it comes from a source of queries and judgements, not from files; whether they are copied, not made here
+    is_imported: ClassVar[bool] = False
+    is_copied: ClassVar[bool] = False
+
     topics: Maybe[Topics] = None
     """How TREC topics become queries."""
     numbered: bool = False
@@ -218,6 +235,15 @@ class AnySplit(Section):
     unjudged_queries: Literal["drop", "keep"] = "drop"
     """Drop queries without judgements, or keep them: ranked and shown, but not measured."""
 
+    def files(self, table: str) -> list[str]:
+        """List the files of `queries`, `qrels` or `exclude`; none if it names none."""
+        return one_or_more(getattr(self, table, None) or [])
+
+    @property
+    def left_out(self) -> list[str]:
+        """The splits under `without`."""
+        return one_or_more(getattr(self, "without", None) or [])
+
 
 class HeldOut(AnySplit):
     """A split that is held out."""
@@ -239,6 +265,7 @@ class Whole(AnySplit):
 class Generated(Whole):
     """A generated split."""
 
+    is_imported = True
     generate: Generate
     """Instead of files, make queries and judgements from the documents, which are divided among the splits with this
     key. `endpoint` needs a `sample`, the number of passages to ask about. With `titles`, `headings` or `sentences`, all
@@ -248,6 +275,7 @@ class Generated(Whole):
 class Judged(Whole):
     """A judged split."""
 
+    is_imported = True
     # Grade 1 of a language model is related, and answers nothing.
     relevance_level: int = Field(2, ge=1, le=1000)
     """Lowest relevant grade (trec_eval's `-l`); nDCG uses the grades themselves, of which
@@ -269,6 +297,7 @@ class Labelled(Whole):
 class IrSplit(Labelled):
     """A split of ir_datasets."""
 
+    is_imported = is_copied = True
     irds: Text
     """Instead of files, queries and judgements of ir_datasets, such as `beir/scifact/test`."""
 
@@ -276,6 +305,7 @@ class IrSplit(Labelled):
 class HubSplit(Labelled):
     """A split on Hugging Face."""
 
+    is_imported = is_copied = True
     hf: Text
     """Instead of files, a split of the collection's `hf`, such as `test`; or `NAME@COMMIT#test`, if another dataset has
     the judgements, as `BeIR/scifact-qrels` does."""

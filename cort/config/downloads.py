@@ -8,8 +8,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from cort.config import paths
-from cort.config.entries import Config, flat
+from cort.config.entries import leaves
+from cort.config.root import Root
 from cort.downloads.catalog import load_catalog
+from cort.runtime.sections import Section, plain
 from cort.systems.results import Results
 
 PREFIX = "download:"
@@ -17,17 +19,19 @@ PREFIX = "download:"
 WITHOUT_FILES = ("dataset", "title", "base_models", "downloads")
 
 
-def resolve(config: Config) -> Config:
-    """Copy a config, with the names of public files replaced by their paths."""
+def resolve(root: Root) -> Root:
+    """Copy settings, with the names of public files replaced by their paths."""
 
     def visit(value: Any) -> Any:
+        if isinstance(value, Section):
+            return value.model_copy(update={key: visit(part) for key, part in value})
         if isinstance(value, dict):
             return {key: visit(part) for key, part in value.items()}
-        if isinstance(value, list):
-            return [visit(part) for part in value]
-        return path_of(value, config["dataset"]) if isinstance(value, str) else value
+        if isinstance(value, tuple):
+            return tuple(map(visit, value))
+        return path_of(value, root.dataset) if isinstance(value, str) else value
 
-    return {key: value if key in WITHOUT_FILES else visit(value) for key, value in config.items()}
+    return root.model_copy(update={key: visit(value) for key, value in root if key not in WITHOUT_FILES})
 
 
 def path_of(value: str, dataset: str) -> str:
@@ -35,13 +39,13 @@ def path_of(value: str, dataset: str) -> str:
     if not value.startswith(PREFIX):
         return value
     source, _, file = value.removeprefix(PREFIX).partition("/")
-    return paths.at(paths.PUBLIC_FILE, {"dataset": dataset}, source=source, file=file)
+    return paths.PUBLIC_FILE.format(dataset=dataset, source=source, file=file)
 
 
 def named_files(results: Results) -> Iterator[tuple[str, str]]:
     """Yield (place in the config, name) of every public file; `{split}` stands for each ranked split."""
-    files = {key: value for key, value in results.config.items() if key not in WITHOUT_FILES}
-    for place, value in flat(files).items():
+    files = {key: value for key, value in plain(results.root).items() if key not in WITHOUT_FILES}
+    for place, value in leaves(files):
         for name in value if isinstance(value, list) else [value]:
             if isinstance(name, str) and name.startswith(PREFIX):
                 whole = name.removeprefix(PREFIX)

@@ -4,57 +4,79 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import cached_property
+from pathlib import Path
 
-from cort.config.collection import COPIED
-from cort.config.entries import INDEX_ADDITIONS, LEARNERS, SOURCES, TRAINING_SPLITS, is_trained, sources
-from cort.config.model_facts import MODELS, as_written, released_name
+from cort.config.collection import COPIED, AnySplit, Generated, HeldOut, Judge, Judged
+from cort.config.entries import INDEX_ADDITIONS, LEARNERS, TRAINING_SPLITS, Config
+from cort.config.learners import Learner
+from cort.config.models import Learning
 from cort.config.root import Root
+from cort.runtime.sections import plain
 from cort.systems.base import System
-from cort.systems.registry import class_of
+from cort.systems.registry import set_keys, system_of
 from cort.systems.results import Results
 
 
 class Experiment(Results):
     """An experiment with a checked config. What it tells of all systems or models is computed once."""
 
+    root: Root
+
+    @classmethod
+    def of(cls, config: Config, folder: Path | None = None) -> Experiment:
+        """Return the experiment of settings that are written as `config` writes them."""
+        # What `config` adds to an entry is no key that somebody may set.
+        return cls(Root.model_validate(config, extra="ignore"), folder)
+
     @cached_property
-    def root(self) -> Root:
-        """The settings as objects: `root.encoders["cort"].training.gpus`."""
-        return Root.model_validate(as_written(self.config))
+    def config(self) -> Config:
+        """The settings as nested mappings, with the defaults that depend on several sections."""
+        config = plain(self.root)
+        for name, (section, model, _) in self.released.items():
+            config[section][model]["base_model"] = name
+        config["base_models"] = {name: plain(model) for name, model in self.base_models.items()}
+        for name in self.evaluated_splits:
+            config["splits"][name].setdefault("measures", list(self.measures_of(name)))
+        for name, system in self.systems.items():
+            system.fill(config["systems"][name])
+        return config
 
     # Collection and splits.
 
     @cached_property
     def source(self) -> str | None:
         """The source of the documents; None for docstrings, or a file of passages as they are."""
-        keys = (*SOURCES, "passages") if self.copied_from else SOURCES
-        return next((key for key in keys if key in self.config["collection"]), None)
+        return self.collection.source or ("passages" if self.copied_from else None)
 
     @cached_property
     def generated_from(self) -> str | None:
         """What queries are made from; None if no split is generated."""
-        return next((self.config["splits"][name]["generate"]["from"] for name in self.splits_with("generate")), None)
+        return next((split.generate.from_ for split in self.splits.values() if isinstance(split, Generated)), None)
 
     @cached_property
     def copied_from(self) -> str | None:
         """What queries are made from if it is a part of documents, which is removed from the index."""
         return self.generated_from if self.generated_from in COPIED else None
 
-    def splits_with(self, key: str) -> list[str]:
-        """List the splits that have a key, such as those that are generated."""
-        return [name for name, split in self.config["splits"].items() if key in split]
+    def splits_of_class(self, kind: type[AnySplit]) -> list[str]:
+        """List the splits of a class, such as those that are generated."""
+        return [name for name, split in self.splits.items() if isinstance(split, kind)]
+
+    @cached_property
+    def judging(self) -> dict[str, Judge]:
+        """How splits are judged by a language model, by their names."""
+        return {name: split.judge for name, split in self.splits.items() if isinstance(split, Judged)}
 
     def files_of_split(self, name: str) -> str:
         """Name the split whose files a split uses: its own or, for a held-out one, those of train."""
-        return "train" if "hold_out" in self.config["splits"][name] else name
+        return "train" if isinstance(self.splits[name], HeldOut) else name
 
     def labels_of(self, split: str) -> str:
         """Tell where the judgements of a split come from: ``human``, ``synthetic`` or ``LLM``."""
-        if split not in self.config["splits"]:
-            return "human"
-        settings = self.config["splits"][self.files_of_split(split)]
-        made = {"generate": "synthetic", "judge": "LLM"}
-        return next((made[key] for key in made if key in settings), settings.get("labels", "human"))
+        settings = self.splits.get(split) and self.splits[self.files_of_split(split)]
+        if isinstance(settings, Generated):
+            return "synthetic"
+        return "LLM" if isinstance(settings, Judged) or getattr(settings, "labels", None) == "LLM" else "human"
 
     def title_of_split(self, split: str) -> str:
         """Name a split in tables, figures and verdicts, which say if its labels are not human."""
@@ -68,22 +90,25 @@ class Experiment(Results):
             why = "which are left out of the index"
             lines.append(f"All labels are synthetic: queries are {origin} of documents, {why}.")
         elif origin := self.generated_from:
-            source = self.config["endpoint"]["model"] if origin == "endpoint" else origin
-            splits = ", ".join(self.splits_with("generate"))
+            source = self._language_model if origin == "endpoint" else origin
+            splits = ", ".join(self.splits_of_class(Generated))
             lines.append(f"Labels of {splits} are synthetic: queries were made of passages by {source}.")
         for split in self.evaluated_splits:
             if self.labels_of(split) == "LLM":
-                judged = "judge" in self.config["splits"][split]
-                by = self.config["endpoint"]["model"] if judged else "a language model"
+                by = self._language_model if isinstance(self.splits[split], Judged) else "a language model"
                 lines.append(f"Labels of {split} are by {by}.")
         return lines
+
+    @property
+    def _language_model(self) -> str:
+        return self.root.endpoint.model if self.root.endpoint else ""
 
     # Systems and their runs.
 
     @cached_property
     def systems(self) -> dict[str, System]:
         """The systems by name."""
-        return {name: class_of(entry, self.config)(self, name) for name, entry in self.config["systems"].items()}
+        return {name: system_of(self, name, set_keys(self, name)) for name in self.root.systems}
 
     def with_parts(self, names: Iterable[str]) -> list[str]:
         """List systems and all systems that they are made from, each once."""
@@ -133,7 +158,7 @@ class Experiment(Results):
     def compared(self, split: str) -> list[str]:
         """List the systems that are compared on a split; none if the baseline has no run for it."""
         names = self.on_split(split)
-        return names if self.config["evaluation"]["baseline"] in names else []
+        return names if self.evaluation.baseline in names else []
 
     @cached_property
     def searchable(self) -> list[str]:
@@ -147,8 +172,8 @@ class Experiment(Results):
 
     def curve_depths(self, name: str) -> list[int]:
         """List the numbers of candidates at which a re-ranked system is measured, up to its depth."""
-        limit: int = self.systems[name].entry["depth"]
-        return sorted({limit, *(depth for depth in self.config["evaluation"]["depths"] if depth < limit)})
+        limit = self.systems[name].candidates()
+        return sorted({limit, *(depth for depth in self.evaluation.depths if depth < limit)})
 
     def indexes_of(self, split: str) -> list[tuple[str, str]]:
         """List the indexes that systems search on a split, as (encoder or re-ranker, type of index)."""
@@ -163,11 +188,12 @@ class Experiment(Results):
         system = self.systems[name]
 
         def visit(section: str, name: str | None) -> None:
-            if name is not None and name in self.config[section] and (section, name) not in models:
+            if name is not None and name in self.models[section] and (section, name) not in models:
                 models[section, name] = None
-                model = self.config[section][name]
-                visit("encoders", model.get("start"))
-                visit("rerankers", model.get("teacher"))
+                model = self.models[section][name]
+                if isinstance(model, Learning):
+                    visit("encoders", model.start)
+                    visit("rerankers", model.teacher)
 
         for section, model in system.models():
             visit(section, model)
@@ -179,30 +205,29 @@ class Experiment(Results):
 
     def used_models(self, section: str) -> list[str]:
         """List the encoders or re-rankers that systems, or the models they use, need, in config order."""
-        return [name for name in self.config[section] if (section, name) in self._used]
+        return [name for name in self.models[section] if (section, name) in self._used]
 
     def used_additions(self, section: str) -> list[str]:
         """List the expanders or weighers of searched indexes, and of generated queries, in config order."""
-        searched = {system.lexical_index() for system in self.systems.values()} - {None}
-        used = {self.config["lexical"][name].get(INDEX_ADDITIONS[section]) for name in searched}
+        searched = {name for system in self.systems.values() if (name := system.lexical_index())}
+        used = {getattr(self.lexical[name], INDEX_ADDITIONS[section]) for name in searched}
         used.add((self.generated_from or "").removeprefix(f"{section}."))
-        return [name for name in self.config[section] if name in used]
+        return [name for name in getattr(self.root, section) if name in used]
 
     @cached_property
-    def trainings(self) -> list[tuple[str, str]]:
-        """The (section, name) of the used models that are trained here, not only loaded."""
-        return [
-            (section, name)
+    def learners(self) -> dict[tuple[str, str], Learner]:
+        """The used models that are trained here, not only loaded, by section and name."""
+        return {
+            (section, name): model
             for section in LEARNERS
             for name in self.used_models(section)
-            if is_trained(self.config[section][name])
-        ]
+            if isinstance(model := self.models[section][name], Learner)
+        }
 
     @cached_property
     def negative_sources(self) -> list[str]:
         """The systems whose runs of training queries provide negatives, and all that they are made from."""
-        models = ((self.config[section][name], LEARNERS[section]) for section, name in self.trainings)
-        return self.with_parts(system for model, source in models for system in sources(model[source]))
+        return self.with_parts(system for model in self.learners.values() for system in model.examples.systems)
 
     @cached_property
     def validated(self) -> list[str]:
@@ -219,21 +244,12 @@ class Experiment(Results):
         wanted = training[split] if split in TRAINING_SPLITS else self.on_split(split)
         users = [one for name, one in self.systems.items() if name in wanted and one.reranker() == reranker]
         found: dict[str, int] = {}
-        for part, depth in ((part, user.entry["depth"]) for user in users for part in user.parts()):
-            found[part] = max(found.get(part, 0), depth)
+        for user in users:
+            for part in user.parts():
+                found[part] = max(found.get(part, 0), user.candidates())
         return found
-
-    @cached_property
-    def _released(self) -> dict[str, tuple[str, str]]:
-        models = ((section, name, model) for section in MODELS for name, model in self.config[section].items())
-        return {
-            released_name(section, name): (section, name) for section, name, model in models if "pretrained" in model
-        }
-
-    def released_model(self, base_model: str) -> tuple[str, str] | None:
-        """Return section and name of the `pretrained` model behind a base model, if there is one."""
-        return self._released.get(base_model)
 
     def place_of_base_model(self, name: str) -> str:
         """Return where the config defines a base model."""
-        return ".".join(self.released_model(name) or ("base_models", name))
+        section, own, *_ = self.released.get(name, ("base_models", name))
+        return f"{section}.{own}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Annotated, Literal, TypeAlias
 
 from pydantic import Field
@@ -26,6 +27,11 @@ SystemName: TypeAlias = Annotated[str, Field(pattern=SYSTEM_NAME)]
 Listed: TypeAlias = Annotated[tuple[Text, ...], Field(strict=False, min_length=1)]
 #: a depth at which something is measured
 Cutoff: TypeAlias = Annotated[int, Field(ge=1, le=100_000)]
+
+
+def one_or_more(named: str | Iterable[str]) -> list[str]:
+    """Return a list of names, where the config has a single name or a list."""
+    return [named] if isinstance(named, str) else list(named)
 
 
 class Seed(Section):

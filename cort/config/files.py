@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TypeAlias
 
-from cort.config.entries import INDEX_ADDITIONS, LEARNERS, files_of, one_or_more
+from cort.config.collection import Docstrings
+from cort.config.entries import LEARNERS, files_of
 from cort.config.experiment import Experiment
-from cort.config.model_facts import triples_file
+from cort.config.learners import ImportedDense
+from cort.config.lexical import PredictionFile
+from cort.config.models import FilePairs, FileTriples
 
-Files: TypeAlias = Iterator[tuple[str, str | None]]
+Files: TypeAlias = Iterator[tuple[str, str]]
 
 
 def named_files(experiment: Experiment) -> list[tuple[str, str]]:
@@ -18,23 +21,23 @@ def named_files(experiment: Experiment) -> list[tuple[str, str]]:
     Folders are not among them.
     """
     parts = (_of_collection, _of_splits, _of_systems, _of_models, _of_report)
-    files = dict.fromkeys(one for part in parts for one in part(experiment))
-    return [(place, name) for place, name in files if name]
+    return [*dict.fromkeys(one for part in parts for one in part(experiment))]
 
 
 def _of_collection(experiment: Experiment) -> Files:
-    collection = experiment.config["collection"]
-    if "pydocs" in collection:
+    collection = experiment.collection
+    if isinstance(collection, Docstrings):
         yield "collection.pydocs", "requirements.lock"
     for key in ("passages", "documents"):
-        if key in collection and not isinstance(named := collection[key], dict):
+        named = getattr(collection, key, None)
+        if named and named is not collection.division:
             yield from ((f"collection.{key}", file) for file in files_of(named))
 
 
 def _of_splits(experiment: Experiment) -> Files:
-    for name, split in experiment.config["splits"].items():
+    for name, split in experiment.splits.items():
         for key in ("queries", "qrels", "exclude"):
-            yield from ((f"splits.{name}.{key}", file) for file in one_or_more(split.get(key, [])))
+            yield from ((f"splits.{name}.{key}", file) for file in split.files(key))
 
 
 def _of_systems(experiment: Experiment) -> Files:
@@ -45,16 +48,17 @@ def _of_systems(experiment: Experiment) -> Files:
 
 
 def _of_models(experiment: Experiment) -> Files:
-    config = experiment.config
-    for name, encoder in config["encoders"].items():
-        yield f"encoders.{name}.released", encoder.get("released")
-    for section, name in experiment.trainings:
-        yield f"{section}.{name}.{LEARNERS[section]}.file", triples_file(section, config[section][name])
-    for section in INDEX_ADDITIONS:
-        for name in experiment.used_additions(section):
-            yield f"{section}.{name}.file", config[section][name].get("file")
+    for name, encoder in experiment.encoders.items():
+        if isinstance(encoder, ImportedDense):
+            yield f"encoders.{name}.released", encoder.released
+    for (section, name), model in experiment.learners.items():
+        if isinstance(model.examples, FileTriples | FilePairs):
+            yield f"{section}.{name}.{LEARNERS[section]}.file", model.examples.file
+    for name in experiment.used_additions("expanders"):
+        if isinstance(expander := experiment.root.expanders[name], PredictionFile):
+            yield f"expanders.{name}.file", expander.file
 
 
 def _of_report(experiment: Experiment) -> Files:
-    for file in experiment.config["papers"]:
+    for file in experiment.root.papers:
         yield "papers", file

@@ -60,6 +60,10 @@ class LearningReranker(RerankerLoss, PairLearning):
     """A re-ranker that is trained."""
 
 
+#: a model that is trained here, not used as released
+Learner: TypeAlias = LearningEncoder | LearningReranker
+
+
 # Encoders.
 
 
@@ -204,3 +208,5 @@ Reranker: TypeAlias = Annotated[
     | TrainedConvKnrm,
     FIRST_FITTING,
 ]
+
+Model: TypeAlias = Encoder | Reranker

@@ -2,7 +2,7 @@
 
 Each mistake is a line that says where, what was found, what was expected and what to do. This module checks the shape
 by the sections (`Root`), with the keys of each entry's variant; and if that is right, with defaults, how parts refer to
-each other (`cort/config/references.py`).
+each other (`cort/config/checks`).
 """
 
 from __future__ import annotations
@@ -10,17 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from cort.config.conflicts import check_conflicts
+from cort.config.checks import check_conflicts, check_references
 from cort.config.entries import BM25, LEARNERS, Config
 from cort.config.experiment import Experiment
-from cort.config.model_facts import with_base_models
 from cort.config.recipes import with_recipes
-from cort.config.references import check_references
 from cort.config.root import Root
 from cort.formats.yaml_files import read_yaml, separate
 from cort.runtime.errors import InputError, check_name
 from cort.runtime.mistakes import lines_of, mistakes_in
-from cort.runtime.sections import plain
 
 
 class ConfigError(ValueError):
@@ -32,7 +29,7 @@ def load(path: str | Path) -> Experiment:
 
     :raises ConfigError: as `read` and `complete` do.
     """
-    return Experiment(complete(read(path), str(path)))
+    return complete(read(path), str(path))
 
 
 def read(path: str | Path) -> Config:
@@ -46,8 +43,8 @@ def read(path: str | Path) -> Config:
         raise ConfigError(str(error)) from error
 
 
-def complete(config: Config, source: str) -> Config:
-    """Return the config with all defaults and its keys in the order of their declaration; that of a file means nothing.
+def complete(config: Config, source: str) -> Experiment:
+    """Return the experiment of a config, checked and with all defaults; the order of keys means nothing.
 
     :param source: where it came from, named in errors.
     :raises ConfigError: with a line per mistake.
@@ -55,14 +52,9 @@ def complete(config: Config, source: str) -> Config:
     config = separate(extended(config, source))
     _refuse(source, lines_of(mistakes_in(config, Root)))
     _refuse(source, check_conflicts(config))
-    config = with_base_models(plain(filled(config)))
-    experiment = Experiment(config)
+    experiment = Experiment(filled(config))
     _refuse(source, check_references(experiment))
-    for name in experiment.evaluated_splits:
-        config["splits"][name].setdefault("measures", config["evaluation"]["measures"])
-    for system in experiment.systems.values():
-        system.fill()
-    return config
+    return experiment
 
 
 def extended(config: Config, source: str) -> Config:

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import AfterValidator, Field
 
-from cort.config.fields import Cleaning, Listed, PrecisionOrAuto, Revision
+from cort.config.fields import Cleaning, Listed, PrecisionOrAuto, Revision, one_or_more
 from cort.config.training import Training
 from cort.runtime.sections import FIRST_FITTING, NO_TRUTH, UNIQUE, Maybe, Names, Section, Text, by_name, within
 
@@ -71,6 +71,11 @@ class Examples(Section):
     """Training queries with fewer results are dropped, and counted."""
     maximum_queries: int = Field(0, ge=0, le=1_000_000_000)
     """Train on this many random queries; 0: all."""
+
+    @property
+    def systems(self) -> list[str]:
+        """The systems whose runs of the training queries provide the negatives."""
+        return one_or_more(self.system)
 
 
 class Selection(Section):
@@ -321,6 +326,11 @@ class Learning(Checkpoint):
     """Encoder of the same base model to start from; with its run as `triples.system`, a second round of training with
     harder negatives."""
 
+    @property
+    def examples(self) -> AnyTriples:
+        """Where training examples come from."""
+        return self.triples
+
 
 # Parts of re-rankers.
 
@@ -390,3 +400,8 @@ class PairLearning(Checkpoint):
     """Hyper-parameters of the optimisation."""
     pairs: AnyPairs = Field(default_factory=Pairs)
     """Where training pairs come from."""
+
+    @property
+    def examples(self) -> AnyPairs:
+        """Where training examples come from."""
+        return self.pairs

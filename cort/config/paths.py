@@ -1,12 +1,9 @@
 """Where results lie. Rules and what they ask take every path under `results/` from here.
 
-Names in braces are wildcards of the rules; `at` gives the file they stand for.
+Names in braces are wildcards of the rules.
 """
 
 from __future__ import annotations
-
-from collections.abc import Mapping
-from typing import Any
 
 ROOT = "results"
 #: What was fetched is kept here for all experiments, whole or in part; no dataset has such a name.
@@ -117,13 +114,3 @@ DEPLOYMENT = "results/{dataset}/deploy/{deployment}/"
 def within(folder: object, path: str, **names: str) -> str:
     """Path of a file of a dataset whose results are in a folder of their own."""
     return f"{folder}/{path.removeprefix(DATASET + '/').format(**names)}"
-
-
-def measured_run(config: Mapping[str, Any]) -> str:
-    """Return the path of the runs that are measured: those of documents, if passages are aggregated."""
-    return RUN if config["collection"]["aggregate"] == "none" else DOCUMENT_RUN
-
-
-def at(path: str, config: Mapping[str, Any], **names: str) -> str:
-    """Replace the names in braces by the dataset of a config and further names."""
-    return path.format(dataset=config["dataset"], **names)

@@ -11,7 +11,6 @@ import yaml
 
 from cort.config.entries import LEARNERS, Config, leaves
 from cort.config.experiment import Experiment
-from cort.config.model_facts import draws_weights, ranks_before
 from cort.config.root import Root
 from cort.runtime.sections import Section, has_default, keys_of, variant_of
 from cort.training.losses import ENCODER_OBJECTIVES
@@ -65,6 +64,22 @@ def _apply(section: str, model: Config, config: Config, variant: type[Section]) 
     _add(model, recipe)
 
 
+def draws_weights(model: Config, base_models: Config) -> bool:
+    """Tell whether an encoder or re-ranker starts from random weights."""
+    named = {"pretrained", "released", "start"}.isdisjoint(model)
+    return named and "architecture" in base_models.get(model.get("base_model", ""), {})
+
+
+def ranks_before(encoder: Config, base_models: Config) -> bool:
+    """Tell whether an encoder can rank before it is trained; a new projection cannot."""
+    base_model = base_models.get(encoder.get("base_model", "")) or {"pretrained": ""}
+    if encoder.get("kind") == "sparse":
+        # Texts of triples would need too much memory as vectors of the vocabulary's size.
+        return False
+    projected = "architecture" in base_model or encoder.get("projection", True)
+    return not projected or not {"pretrained", "released", "start"}.isdisjoint(encoder)
+
+
 def _chosen(values: Config, keys: set[str]) -> Config:
     return {key: copy.deepcopy(value) for key, value in values.items() if key in keys}
 
@@ -78,7 +93,7 @@ def keys_of_recipes(section: str) -> list[str]:
 def chosen_values(experiment: Experiment) -> dict[tuple[str, str], Config]:
     """List, by model, its recipe and the values of all keys that recipes set."""
     chosen = {}
-    for section, name in experiment.trainings:
+    for section, name in experiment.learners:
         model = experiment.config[section][name]
         recipe = model["recipe"]
         if recipe in load_recipes(random=True) and draws_weights(model, experiment.config["base_models"]):

@@ -5,34 +5,25 @@ File names follow from the settings, so a folder of results can be moved.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from pathlib import Path
-from typing import Any
+
+from pydantic import ValidationError
 
 from cort.config import paths
-from cort.config.entries import LEARNERS, Config
+from cort.config.entries import LEARNERS, Config, leaves
 from cort.config.experiment import Experiment
+from cort.config.root import Root, affecting_results
 from cort.formats.yaml_files import read_yaml, write_yaml
 from cort.runtime.errors import input_error, shorten
+from cort.runtime.mistakes import mistakes_of
+from cort.runtime.sections import required_of
 from cort.systems.base import System
 
 NAME = Path(paths.EXPERIMENT).name
 HEAD = "# The settings that made these results, with all defaults. Change the config, not this file.\n"
-EXPECTED = "the settings of built results"
+EXPECTED, WRITTEN = "the settings of built results", "what this version of the program writes"
 REMEDY = "run `snakemake` again"
-
-
-class Stored(dict[str, Any]):
-    """Stored settings; a missing key is an error in their file."""
-
-    def __init__(self, path: Path, values: Config) -> None:
-        super().__init__(
-            {key: Stored(path, value) if isinstance(value, dict) else value for key, value in values.items()}
-        )
-        self.path = path
-
-    def __missing__(self, key: str) -> Any:
-        raise input_error(self.path, f"no key {shorten(key)}", "what this version of the program writes", REMEDY)
 
 
 def write_experiment(path: str | Path, config: Config) -> None:
@@ -48,11 +39,28 @@ def read_experiment(path: str | Path) -> Experiment:
     path = Path(path)
     if not path.is_file():
         raise input_error(path, "no such file", EXPECTED, "run `snakemake` first")
-    config = Stored(path, read_yaml(path, EXPECTED))
-    for key in ("dataset", "shards", "depth", "systems"):
-        # A missing one is named here, before files of systems are.
-        config[key]
-    return Experiment(config, path.parent)
+    config = read_yaml(path, EXPECTED)
+    _refuse_missing(path, {"shards", *required_of(Root)} - config.keys())
+    try:
+        experiment = Experiment.of(config, path.parent)
+    except ValidationError as error:
+        place, text = next(mistakes_of(error, config, Root))
+        found = text.removeprefix("found ").partition(", expected")[0]
+        raise input_error(f"{path}: {'.'.join(place)}", found, WRITTEN, REMEDY) from error
+    # Where a key is missing, its default may be another one than that of the results.
+    _refuse_missing(path, dict(leaves(affecting_results(experiment.config))).keys() - dict(leaves(config)).keys())
+    return experiment
+
+
+def _refuse_missing(path: Path, keys: Set[str]) -> None:
+    if keys:
+        raise input_error(path, f"no key {shorten(min(keys))}", WRITTEN, REMEDY)
+
+
+def read_needed(settings: Config) -> Experiment:
+    """Return the experiment of what `needed_for` selects."""
+    # Searching needs no source of the passages, which a collection has.
+    return Experiment.of({**settings, "collection": {"passages": paths.PASSAGES, **settings["collection"]}})
 
 
 def needed_for(experiment: Experiment, names: Iterable[str]) -> Config:
@@ -78,7 +86,7 @@ def needed_for(experiment: Experiment, names: Iterable[str]) -> Config:
         "lexical": {name: index for name, index in config["lexical"].items() if name in lexical},
         "base_models": {name: base for name, base in config["base_models"].items() if name in bases},
         **chosen,
-        "systems": {name: system.entry for name, system in systems.items()},
+        "systems": {name: config["systems"][name] for name in systems},
     }
 
 

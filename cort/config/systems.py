@@ -28,10 +28,15 @@ class Bm25Parameters(Section):
     """Length normalisation."""
 
 
-class ExactSearch(Section):
-    """Exact search over the vectors of an encoder, or over smaller ones made from them."""
+class Retrieving(Section):
+    """Keys of every search of what a model makes of the passages."""
 
     retrieve: Text
+
+
+class ExactSearch(Retrieving):
+    """Exact search over the vectors of an encoder, or over smaller ones made from them."""
+
     dimension: Maybe[int] = Field(None, ge=1, le=65_536)
     """With an encoder and exact search, search so many numbers of each vector (see `matryoshka`)."""
     storage: Maybe[Storage] = None

@@ -56,7 +56,7 @@ class Judging:
         queries, passages = results.at(paths.QUERIES, split=split), results.at(paths.PASSAGES)
         runs = [results.run(split, name) for name in results.on_split(split)]
         self.queries, self.pools = read_queries(queries), dict[str, dict[str, str]]()
-        how = results.config["collection"]["aggregate"]
+        how = results.collection.aggregate
         for run, shown, _ in (group_passages(read_run(run), how) for run in runs):
             for query_id, (start, end) in zip(run.query_ids, pairwise(run.offsets.tolist()), strict=True):
                 rows = slice(start, min(end, start + depth))

@@ -46,9 +46,9 @@ class Model(NamedTuple):
 
 def model_of(results: Results, section: str, name: str, files: Sequence[str]) -> Model:
     """Return an encoder or re-ranker of an experiment."""
-    settings = results.config[section][name]
-    cleaning = results.config["base_models"][settings["base_model"]]["cleaning"]
-    return Model(Path(results.weights(section, name)).parent, cleaning, settings["precision"], files)
+    cleaning = results.base_models[results.base_model_of(section, name)].cleaning
+    folder, precision = Path(results.weights(section, name)).parent, results.models[section][name].precision
+    return Model(folder, cleaning, precision, files)
 
 
 def with_vectors(results: Results, section: str, name: str) -> Model:

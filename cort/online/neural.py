@@ -242,7 +242,7 @@ class Opening:
         """Open an encoder or late-interaction model and its IVF-PQ index, which gives `candidates` for each vector."""
         encoder: QueryEncoder | TokenEncoder
         passages: StoredVectors | TokenIndex
-        if name in self._results.config["encoders"]:
+        if name in self._results.encoders:
             encoder, passages = self._encoder(name), self._stored(name)
         else:
             encoder = self._token_encoder(name)

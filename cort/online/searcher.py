@@ -116,8 +116,7 @@ class Searcher:
         self.results, self.systems = results, list(systems)
         self.lucene, self.passages, self._open_models = lucene, passages, open_models
         self.opened = open_systems(results, systems)
-        self.depth: int = results.config["depth"]
-        self.aggregate: str = results.config["collection"]["aggregate"]
+        self.depth, self.aggregate = results.depth, results.collection.aggregate
         self._bm25_thread = ThreadPoolExecutor(1, "bm25")
 
     @cached_property

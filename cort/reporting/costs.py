@@ -73,7 +73,7 @@ def bytes_per_passage(experiment: Experiment) -> dict[str, float]:
 
 def shares_of_memory(experiment: Experiment, sizes: Mapping[str, float]) -> dict[tuple[str, str], float]:
     """Return what share of the memory each system of smaller vectors needs, by its name and that of the whole ones."""
-    pairs = ((name, whole_of(experiment.config, name)) for name in sizes)
+    pairs = ((name, whole_of(experiment, name)) for name in sizes)
     return {(name, whole): sizes[name] / sizes[whole] for name, whole in pairs if whole and sizes.get(whole)}
 
 

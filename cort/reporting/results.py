@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from cort.config import paths
-from cort.config.entries import LEARNERS, Config
+from cort.config.collection import Docstrings, Generated
+from cort.config.comparisons import labelled_twice
+from cort.config.entries import LEARNERS
 from cort.config.experiment import Experiment
-from cort.config.split_checks import labelled_twice
 from cort.formats.artifacts import read_artifact, read_json
 
 if TYPE_CHECKING:
@@ -31,16 +32,16 @@ LIBRARIES = ("torch", "transformers", "tokenizers", "pyserini", "ngt", "pytrec-e
 
 def files_of(experiment: Experiment) -> dict[str, dict[str, str]]:
     """Return the files that the report of an experiment reads, by their kind and what they are about."""
-    config, at, runs = experiment.config, experiment.at, experiment.evaluated_runs
+    at, runs, latency = experiment.at, experiment.evaluated_runs, experiment.root.latency
 
     def of_runs(path: str, pairs: list[tuple[str, str]]) -> dict[str, str]:
         return {f"{name} on {split}": at(path, split=split, system=name) for split, name in pairs}
 
     def of_trainings(path: str) -> dict[str, str]:
-        return {name: at(path, section=section, model=name) for section, name in experiment.trainings}
+        return {name: at(path, section=section, model=name) for section, name in experiment.learners}
 
     models = [(section, name) for section in LEARNERS for name in experiment.used_models(section)]
-    factors: Config = config["evaluation"].get("consistency") or {"reference": None, "systems": []}
+    factors = experiment.evaluation.consistency
     return {
         "measures": of_runs(paths.MEASURES, runs),
         "overlaps": {
@@ -56,10 +57,12 @@ def files_of(experiment: Experiment) -> dict[str, dict[str, str]]:
             paths.CONSISTENCY,
             [
                 (split, name)
-                for name in factors["systems"]
-                for split in experiment.splits_of(factors["reference"])
+                for name in factors.systems
+                for split in experiment.splits_of(factors.reference)
                 if split in experiment.splits_of(name)
-            ],
+            ]
+            if factors
+            else [],
         ),
         "audits": {
             f"{encoder} {kind} on {split}": at(paths.AUDIT, split=split, encoder=encoder, index=kind)
@@ -72,13 +75,11 @@ def files_of(experiment: Experiment) -> dict[str, dict[str, str]]:
         "tuned": _tuned(experiment),
         "models": {name: experiment.weights(section, name) for section, name in models},
         "lengths": {
-            f"{name} {text}": at(paths.LENGTHS, base_model=config[section][name]["base_model"], text=text)
+            f"{name} {text}": at(paths.LENGTHS, base_model=experiment.base_model_of(section, name), text=text)
             for section, name in models
             for text in ("passages", *(f"queries.{split}" for split in experiment.with_model(section, name)))
         },
-        "latencies": {split: at(paths.LATENCY, split=split) for split in [config["latency"]["split"]]}
-        if "latency" in config
-        else {},
+        "latencies": {latency.split: at(paths.LATENCY, split=latency.split)} if latency else {},
         "agreements": {
             f"{split} {other}": at(paths.AGREEMENT, split=split, other=other)
             for split, other in labelled_twice(experiment)
@@ -90,17 +91,17 @@ def files_of(experiment: Experiment) -> dict[str, dict[str, str]]:
 def _filters(experiment: Experiment) -> dict[str, str]:
     """Return counts of dropped examples, by title."""
     at = experiment.at
-    files = {"docstrings": at(paths.RAW_FILTERS)} if "pydocs" in experiment.config["collection"] else {}
+    files = {"docstrings": at(paths.RAW_FILTERS)} if isinstance(experiment.collection, Docstrings) else {}
     files |= {"documents": at(paths.IMPORT_COUNTS)} if experiment.source else {}
-    for split in experiment.splits_with("generate"):
+    for split in experiment.splits_of_class(Generated):
         source = f"{experiment.generated_from}{' of documents' if experiment.copied_from else ''}"
         title = f"{source} as queries of {experiment.title_of_split(split)}"
         files[title] = at(paths.GENERATED_COUNTS, split=split)
-    for split in experiment.splits_with("judge"):
+    for split in experiment.judging:
         files[f"grades of {experiment.title_of_split(split)}"] = at(paths.GENERATED_COUNTS, split=split)
-    for split in experiment.config["splits"]:
+    for split in experiment.splits:
         files[f"judgements of {experiment.title_of_split(split)}"] = at(paths.JUDGEMENT_COUNTS, split=split)
-    for section, name in experiment.trainings:
+    for section, name in experiment.learners:
         source = LEARNERS[section]
         files[f"{source} of {name}"] = at(paths.EXAMPLE_COUNTS, source=source, model=name, split="train")
     return files

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import functools
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from os.path import dirname
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from cort.config import paths
 from cort.config.entries import Config
-from cort.config.systems import WHOLE, Reduced
+from cort.config.lexical import GridSearch
+from cort.config.systems import WHOLE, Folds, Reduced
 from cort.runtime.errors import check_name
-from cort.runtime.sections import Section, keys_of
+from cort.runtime.sections import Section, keys_of, plain
 from cort.systems.results import Results
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ class System(ABC):
     :cvar searchable: whether it can rank any query.
     :cvar tuned_paths: of what is tuned, and of what is tuned by folds; `tuned_option` is the option for this file.
     :ivar results: settings, splits and files of its experiment.
-    :ivar entry: what the config says of it, by default under `systems`.
+    :ivar entry: what the config says of it: its `Settings`.
     """
 
     Settings: ClassVar[type[Section]]
@@ -60,9 +61,12 @@ class System(ABC):
     tuned_paths: ClassVar[tuple[str, str]] = (paths.WEIGHTS, paths.FOLD_WEIGHTS)
     tuned_option: ClassVar[str] = "tuned"
 
-    def __init__(self, results: Results, name: str, entry: Config | None = None) -> None:
-        self.results, self.config, self.name = results, results.config, name
-        self.entry: Config = entry or results.config["systems"][name]
+    entry: Section
+
+    def __init__(self, results: Results, name: str, entry: Mapping[str, Any]) -> None:
+        self.results, self.name = results, name
+        # The values were validated with the config.
+        self.entry = self.Settings.model_construct(**{key: entry[key] for key in self.key_names() if key in entry})
 
     @property
     def place(self) -> str:
@@ -81,8 +85,8 @@ class System(ABC):
         return tuple(keys_of(cls.Settings))
 
     @classmethod
-    def takes(cls, entry: Config, config: Config) -> bool:
-        """Tell whether an entry is of this class, if it is of none earlier in the registry."""
+    def takes(cls, entry: Mapping[str, Any], results: Results) -> bool:
+        """Tell whether an entry, of which these keys are set, is of this class if it is of none before it."""
         return cls.key() in entry
 
     def parts(self) -> list[str]:
@@ -142,7 +146,7 @@ class System(ABC):
     # How its weights or parameters are tuned.
 
     @property
-    def tune(self) -> Any:
+    def tune(self) -> str | Folds | GridSearch | None:
         """What its key `tune` says: a measure for validation queries, or settings; None if nothing is tuned."""
         return None
 
@@ -157,12 +161,12 @@ class System(ABC):
 
     def folds(self) -> int:
         """Count the folds by which it is tuned on the queries that it ranks; 0 if it is not."""
-        return (self.tune.get("folds") or 0) if isinstance(self.tune, dict) else 0
+        return (self.tune.folds or 0) if isinstance(self.tune, Folds | GridSearch) else 0
 
     def tuned_files(self, split: str = "") -> list[str]:
         """Name the file of what is tuned, if it is; by folds for a split, or for others by those of the first."""
         judged = self.results.evaluated_splits if self.folds() else []
-        names = {"system": self.name, "lexical": self.entry.get("retrieve", "")}
+        names = {"system": self.name, "lexical": self.lexical_index() or ""}
         names["split"] = split if split in judged else "".join(judged[:1])
         return [self.results.at(self.tuned_paths[bool(judged)], **names)] if self.tune else []
 
@@ -173,18 +177,20 @@ class System(ABC):
 
     def tuning(self) -> Config:
         """Give the options of the rule that tunes its weights; with folds the seed, too."""
-        return {"measure": self.tune} if self.learns() else {**self.tune, "seed": self.config["seed"]}
+        if isinstance(self.tune, Folds | GridSearch):
+            return {**plain(self.tune), "seed": self.results.root.seed}
+        return {"measure": self.tune}
 
     def describe_tuning(self) -> str:
         """Say what it is tuned for, and on which queries."""
-        if self.folds():
-            return f"tuned for {self.tune['measure']} by {self.folds()}-fold cross-validation on its own queries"
+        if isinstance(self.tune, Folds | GridSearch):
+            return f"tuned for {self.tune.measure} by {self.tune.folds}-fold cross-validation on its own queries"
         return f"tuned for {self.tune} on validation"
 
     # Checks and descriptions.
 
-    def fill(self) -> None:  # noqa: B027  # most classes have no such defaults
-        """Fill in, in place, the defaults that depend on other parts of the config; plain defaults are already set."""
+    def fill(self, entry: Config) -> None:  # noqa: B027  # most classes have no such defaults
+        """Add the defaults that depend on other sections to its entry of the completed config."""
 
     def check(self) -> Iterator[str]:
         """Yield a line for each mistake; the keys are those of its class."""
@@ -196,7 +202,7 @@ class System(ABC):
 
     def check_name_of(self, key: str, known: Collection[str]) -> Iterator[str]:
         """Check the name that a key has."""
-        return check_name(f"{self.place}.{key}", self.entry[key], known)
+        return check_name(f"{self.place}.{key}", getattr(self.entry, key), known)
 
     @abstractmethod
     def describe(self) -> str:

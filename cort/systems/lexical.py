@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from cort.config import paths
 from cort.config.entries import Config
-from cort.config.lexical import FixedIndex
+from cort.config.lexical import FixedIndex, GridSearch, LexicalIndex, TunedIndex
 from cort.config.systems import Bm25Parameters
 from cort.runtime.sections import Maybe, Section, Text, default_of
 from cort.systems.base import LuceneIndex, System
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from cort.formats.records import Ranking
     from cort.retrieval.lucene import Parameters
     from cort.systems.live import Batch, Case, Reason
+    from cort.systems.results import Results
 
 # Keys of an index whose texts are not the plain passages, and words for them.
 CHANGED_TEXT = {"expand": "passages expanded by", "weigh": "terms weighted by"}
@@ -40,59 +41,65 @@ class Bm25(System):
         bm25: Maybe[Bm25Parameters] = None
         """With `retrieve` of a name under `lexical`, k1 and b of this system only."""
 
+    entry: Settings
+
     @classmethod
-    def takes(cls, entry: Config, config: Config) -> bool:
+    def takes(cls, entry: Mapping[str, Any], results: Results) -> bool:
         """Look for the name under `lexical`."""
-        return entry.get("retrieve") in config["lexical"]
+        return entry.get("retrieve") in results.lexical
+
+    @property
+    def index(self) -> LexicalIndex:
+        """Settings of the index."""
+        return self.results.lexical[self.entry.retrieve]
 
     @property
     def method(self) -> str:
         """Name BM25; its key is shared with other classes."""
         return "bm25"
 
-    def lexical_index(self) -> str | None:
+    def lexical_index(self) -> str:
         """Name the index."""
-        index: str = self.entry["retrieve"]
-        return index
+        return self.entry.retrieve
 
     def lucene_index(self) -> LuceneIndex:
         """Describe the index."""
-        name = self.entry["retrieve"]
-        index, manifest = self.config["lexical"][name], self.results.at(paths.LEXICAL_INDEX, lexical=name)
-        return LuceneIndex(name, manifest, (index["cleaning"], index["language"]))
+        manifest = self.results.at(paths.LEXICAL_INDEX, lexical=self.entry.retrieve)
+        return LuceneIndex(self.entry.retrieve, manifest, (self.index.cleaning, self.index.language))
 
     def fits_engines(self) -> bool:
         """Tell whether the texts are the passages."""
-        index = self.config["lexical"][self.entry["retrieve"]]
-        return bool(index["cleaning"] == default_of(FixedIndex, "cleaning") and index.keys().isdisjoint(CHANGED_TEXT))
+        return self.index.cleaning == default_of(FixedIndex, "cleaning") and not self._changed_text()
+
+    def _changed_text(self) -> list[str]:
+        return [f"{words} {name}" for key, words in CHANGED_TEXT.items() if (name := getattr(self.index, key))]
 
     @property
-    def tune(self) -> Any:
+    def tune(self) -> GridSearch | None:
         """How k1 and b are tuned, unless the system has its own."""
-        return None if "bm25" in self.entry else self.config["lexical"][self.entry["retrieve"]].get("tune")
+        return self.index.tune if isinstance(self.index, TunedIndex) and not self.entry.bm25 else None
 
     def describe(self) -> str:
         """Describe the indexed texts, and parameters of its own."""
-        own, index = self.entry.get("bm25"), self.config["lexical"][self.entry["retrieve"]]
-        texts = f", language {index['language']}" if index["language"] != default_of(FixedIndex, "language") else ""
-        texts += "".join(f", {words} {index[key]}" for key, words in CHANGED_TEXT.items() if key in index)
-        tuned = f", k1 and b {self.describe_tuning()}" if self.folds() else ""
-        return f"BM25, Anserini{texts}{tuned}" + (f", k1 = {own['k1']:g}, b = {own['b']:g}" if own else "")
+        own, language = self.entry.bm25, self.index.language
+        words = [f"language {language}"] if language != default_of(FixedIndex, "language") else []
+        words += self._changed_text()
+        words += [f"k1 and b {self.describe_tuning()}"] if self.folds() else []
+        words += [f"k1 = {own.k1:g}", f"b = {own.b:g}"] if own else []
+        return ", ".join(["BM25, Anserini", *words])
 
     def inputs(self, split: str) -> dict[str, str | list[str]]:
         """Index, queries, and tuned parameters if there are any."""
         return {
-            "index": self.results.at(paths.LEXICAL_INDEX, lexical=self.entry["retrieve"]),
+            "index": self.results.at(paths.LEXICAL_INDEX, lexical=self.entry.retrieve),
             "queries": self.results.at(paths.QUERIES, split=split),
             "parameters": self.tuned_files(split),
         }
 
     def options(self, split: str) -> Config:
         """Give k1 and b: the system's, those of its index, or the file of tuned ones."""
-        if self.tune:
-            return self.tuned(split)
-        values = self.entry.get("bm25") or self.config["lexical"][self.entry["retrieve"]]
-        return {key: values[key] for key in ("k1", "b")}
+        values = self.entry.bm25 or self.index
+        return self.tuned(split) if isinstance(values, TunedIndex) else {"k1": values.k1, "b": values.b}
 
     def files(self) -> Iterator[str]:
         """Yield the index and tuned parameters."""
@@ -111,14 +118,14 @@ class Bm25(System):
 
     def search(self, batch: Batch, depth: int) -> list[Ranking]:
         """Search the index."""
-        lucene = batch.searcher.lucene[self.entry["retrieve"]]
+        lucene = batch.searcher.lucene[self.entry.retrieve]
         with batch.timed("bm25"):
             rankings: list[Ranking] = lucene.search(batch.texts, self.parameters.similarity, depth)
         return rankings
 
     def explain(self, case: Case) -> Reason:
         """List the terms of the query that the passage has."""
-        lucene = case.searcher.lucene[self.entry["retrieve"]]
+        lucene = case.searcher.lucene[self.entry.retrieve]
         terms = sorted(lucene.explain(case.text, self.parameters.similarity, case.doc_id), key=lambda term: -term.score)
         if not terms:
             return case.reason("The passage contains no term of the query.")

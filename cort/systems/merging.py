@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property, reduce
 from operator import or_
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 from pydantic import Field
 
-from cort.config.entries import Config, is_term_based
-from cort.retrieval.fusion import FUSIONS, fuse
-from cort.runtime.sections import FIRST_FITTING, UNIQUE, Names, Section, Several, Text
+from cort.config.entries import Config
+from cort.config.systems import Folds, Merged
+from cort.retrieval.fusion import FUSIONS, Interleaving, fuse
+from cort.runtime.sections import FIRST_FITTING, UNIQUE, Names, Section, Several, Text, plain
 from cort.systems.base import System
 from cort.systems.mistakes import check_tuning
 
@@ -25,7 +27,7 @@ Explanation: TypeAlias = "tuple[str, list[str], Rows]"
 
 
 if TYPE_CHECKING:
-    AnyFusion: TypeAlias = Any
+    AnyFusion: TypeAlias = Merged
 else:
     AnyFusion = Annotated[reduce(or_, (fusion.section for fusion in FUSIONS.values())), FIRST_FITTING]
 
@@ -64,23 +66,21 @@ EXPLANATIONS: Mapping[str, Callable[[FusionSettings, Sequence[Case]], Explanatio
 }
 
 
-class Fuse(System):
-    """Rankings merged by a chosen method."""
+class Merging(System):
+    """Rankings merged by a method, whose settings are options of the stage by their names."""
 
     rule = "fuse"
     merges = True
 
-    class Settings(Section):
-        """Keys of this kind."""
-
-        fuse: AnyFusion
-        """Systems whose rankings are merged by a chosen method."""
-
     @property
-    def fusion(self) -> Config:
+    @abstractmethod
+    def merged(self) -> Merged:
         """The systems, the method and its settings."""
-        fusion: Config = self.entry["fuse"]
-        return fusion
+
+    @cached_property
+    def fusion(self) -> Config:
+        """The same by their names."""
+        return plain(self.merged)
 
     @property
     def method(self) -> str:
@@ -105,9 +105,10 @@ class Fuse(System):
         return self.method == "rrf" or (self.method == "linear" and self.fusion["normalization"] == "min-max")
 
     @property
-    def tune(self) -> Any:
+    def tune(self) -> str | Folds | None:
         """How weights are tuned."""
-        return self.fusion.get("tune")
+        tune: str | Folds | None = getattr(self.merged, "tune", None)
+        return tune
 
     @property
     def tune_place(self) -> str:
@@ -162,11 +163,11 @@ class Fuse(System):
     def term_based(self) -> Config:
         """Name the systems whose scores begin at 0, where scores are added."""
         is_added = "normalization" in FUSIONS[self.method].settings
-        return {"term_based": [part for part in self.parts() if is_term_based(self.config, part)]} if is_added else {}
+        return {"term_based": [*filter(self.results.is_term_based, self.parts())]} if is_added else {}
 
     def tuning(self) -> Config:
         """Name the systems, and give normalization, depth and measure."""
-        own = {"normalization": self.fusion["normalization"], "depth": self.config["depth"]}
+        own = {"normalization": self.fusion["normalization"], "depth": self.results.depth}
         return {"parts": self.parts(), **own, **self.term_based(), **super().tuning()}
 
     def files(self) -> Iterator[str]:
@@ -187,8 +188,8 @@ class Fuse(System):
         given = {key: value for key, value in self._own().items() if key != "method"}
         for file in self.tuned_files():
             given["weights"] = tuple(read_weights(file, self.parts()))
-        from_zero = tuple(is_term_based(self.config, part) for part in self.parts())
-        return FusionSettings(**given, from_zero=from_zero, depth=self.config["depth"])
+        from_zero = tuple(map(self.results.is_term_based, self.parts()))
+        return FusionSettings(**given, from_zero=from_zero, depth=self.results.depth)
 
     def combine(self, batch: Batch, parts: Sequence[Sequence[Ranking]], depth: int) -> list[Ranking]:
         """Merge the rankings of each query."""
@@ -210,7 +211,24 @@ class Fuse(System):
         return case.reason(about, columns=columns, rows=rows, total="adds" in columns, parts=reasons)
 
 
-class Interleave(Fuse):
+class Fuse(Merging):
+    """Rankings merged by a chosen method."""
+
+    class Settings(Section):
+        """Keys of this kind."""
+
+        fuse: AnyFusion
+        """Systems whose rankings are merged by a chosen method."""
+
+    entry: Settings
+
+    @property
+    def merged(self) -> Merged:
+        """What the entry says."""
+        return self.entry.fuse
+
+
+class Interleave(Merging):
     """Rankings merged position by position, the first-named first (CoRT, section 3.4): `fuse` in fewer words.
 
     The config keeps the words, because messages name the keys that somebody wrote.
@@ -222,10 +240,12 @@ class Interleave(Fuse):
         interleave: Annotated[Several[Text], Names("systems"), UNIQUE] = Field(min_length=2)
         """Systems whose rankings are merged position by position, the first-named first."""
 
+    entry: Settings
+
     @property
-    def fusion(self) -> Config:
+    def merged(self) -> Merged:
         """The same in the words of `fuse`."""
-        return {"systems": self.entry["interleave"], "method": "interleave"}
+        return Interleaving(systems=self.entry.interleave)
 
     def describe(self) -> str:
         """Name the systems."""

@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
+from cort.config.lexical import GridSearch
+from cort.config.systems import Folds
 from cort.systems.results import Results
 
 
-def check_tuning(place: str, tune: Any, results: Results) -> Iterator[str]:
+def check_tuning(place: str, tune: str | Folds | GridSearch | None, results: Results) -> Iterator[str]:
     """Check that something can be tuned: on queries with judgements, with runs deep enough.
 
     :param tune: a measure for validation queries, or settings for training queries or folds; None if nothing is tuned.
     """
+    if tune is None:
+        return
     if not isinstance(tune, str):
-        if tune and "folds" not in tune and "train" not in results.config["splits"]:
+        if tune.folds is None and "train" not in results.splits:
             yield f"{place}: found no split train, expected training queries to tune on; add the split"
-        if tune and "folds" in tune and not results.evaluated_splits:
+        if tune.folds and not results.evaluated_splits:
             yield f"{place}: found no split with judgements, expected one to cross-validate on; add qrels"
         return
-    if "validation" not in results.config["splits"]:
+    if "validation" not in results.splits:
         yield f"{place}: found no split validation, expected validation queries to tune on; add the split"
-    depth, training_depth = results.config["depth"], results.config["training_depth"]
+    depth, training_depth = results.depth, results.training_depth
     if training_depth > depth:
         yield (
             f"{place}: found training_depth {training_depth}, expected at most depth ({depth}), which runs of "

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 from pydantic import create_model
 
-from cort.config.entries import LATE_INTERACTION, Config, listed
+from cort.config.entries import BM25, LATE_INTERACTION, Config, listed
 from cort.runtime.errors import check_name
 from cort.runtime.sections import NOT_NULL, Section, hint_of, keys_of
 from cort.systems.base import System
@@ -53,33 +53,35 @@ else:
     AnySystem = _entry_of_any()
 
 
-def class_of(entry: Config, config: Config) -> type[System]:
-    """Find the class of an entry under `systems`, which has one key of `KEYS`."""
-    return next(cls for cls in CLASSES if cls.takes(entry, config))
+def system_of(results: Results, name: str, entry: Mapping[str, Any]) -> System:
+    """Make a system of the keys that are set in its entry, one of them of `KEYS`."""
+    return next(cls for cls in CLASSES if cls.takes(entry, results))(results, name, entry)
+
+
+def set_keys(results: Results, name: str) -> Config:
+    """Return the keys that are set in an entry under `systems`, with their values."""
+    return {key: value for key, value in results.root.systems[name] if value is not None}
 
 
 def exact_search(results: Results, model: str) -> System:
     """Return exact search with an encoder or re-ranker, which may be no system of the config."""
-    entry = {"retrieve": model}
-    return class_of(entry, results.config)(results, model, entry)
+    return system_of(results, model, {"retrieve": model})
 
 
 def check_entry(results: Results, name: str) -> Iterator[str]:
     """Yield a line for each mistake in an entry of the right shape."""
-    config = results.config
-    entry = config["systems"][name]
+    entry = set_keys(results, name)
     keys = [key for key in KEYS if key in entry]
     if len(keys) != 1:
         yield f"systems.{name}: found {listed(keys)}, expected exactly one of {listed(KEYS)}; keep one"
         return
-    if entry.get("retrieve", "bm25") not in {*config["lexical"], *config["encoders"], *config["rerankers"]}:
+    if entry.get("retrieve", BM25) not in {*results.lexical, *results.encoders, *results.rerankers}:
         # What else it says depends on the type of what is named.
-        models = config["rerankers"].items()
-        retrieving = [model for model, settings in models if settings.get("kind") == LATE_INTERACTION]
-        known = [*config["lexical"], *config["encoders"], *retrieving]
+        retrieving = [model for model, settings in results.rerankers.items() if settings.kind == LATE_INTERACTION]
+        known = [*results.lexical, *results.encoders, *retrieving]
         yield from check_name(f"systems.{name}.retrieve", entry["retrieve"], known)
         return
-    system = class_of(entry, config)(results, name)
+    system = system_of(results, name, entry)
     for key in sorted(entry.keys() - set(system.key_names())):
         nouns = dict.fromkeys(cls.noun or cls.key() for cls in CLASSES if key in cls.key_names())
         found = f"found {key} with {system.noun or system.key()}"

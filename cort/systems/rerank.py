@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cort.config import paths
 from cort.config.entries import Config, listed
-from cort.config.systems import Reranking
+from cort.config.systems import Folds, Reranking
 from cort.retrieval.fusion import WEIGHT
 from cort.systems.base import System
 from cort.systems.live import Reason
@@ -26,95 +26,100 @@ class Rerank(System):
     batches = False
 
     Settings = Reranking
+    entry: Reranking
 
     def parts(self) -> list[str]:
         """Name the system of the candidates."""
-        return [self.entry["rerank"]]
+        return [self.entry.rerank]
 
     def models(self) -> list[tuple[str, str]]:
         """Name the re-ranker."""
-        name = self.reranker()
-        return [("rerankers", name)] if name and name in self.config["rerankers"] else []
+        return [("rerankers", self._reranker)] if self._reranker in self.results.rerankers else []
 
     def reranker(self) -> str | None:
         """Name the re-ranker."""
-        name: str | None = self.entry.get("reranker")
-        return name
+        return self.entry.reranker
 
     @property
-    def tune(self) -> Any:
-        """How the weight is tuned."""
-        return self.entry.get("tune")
+    def _reranker(self) -> str:
+        return self.entry.reranker or ""
 
-    def fill(self) -> None:
-        """Set depth and weight."""
-        if "tune" not in self.entry:
-            self.entry.setdefault("weight", WEIGHT)
-        usual = self.config["rerankers"][self.entry["reranker"]]["depth"]
-        self.entry.setdefault("depth", min(usual, self.config["depth"]))
+    @property
+    def tune(self) -> str | Folds | None:
+        """How the weight is tuned."""
+        return self.entry.tune
+
+    @property
+    def fixed_weight(self) -> float:
+        """Weight of the re-ranker's scores, unless it is tuned."""
+        return WEIGHT if self.entry.weight is None else self.entry.weight
+
+    def fill(self, entry: Config) -> None:
+        """Add depth and weight."""
+        if not self.tune:
+            entry.setdefault("weight", self.fixed_weight)
+        entry.setdefault("depth", self.candidates())
 
     def check(self) -> Iterator[str]:
         """Check that there is a re-ranker, the depth, the tuning."""
-        if {"weight", "tune"} <= self.entry.keys():
+        if self.tune and self.entry.weight is not None:
             found = "found weight beside tune"
             yield f"{self.place}.weight: {found}, expected one of them, as tune chooses the weight; remove one"
         yield from check_tuning(self.tune_place, self.tune, self.results)
-        rerankers, name = self.config["rerankers"], self.reranker()
-        if name is None:
-            yield f"{self.place}: found no reranker, expected one of {listed(rerankers)}; name it"
+        if not self.entry.reranker:
+            yield f"{self.place}: found no reranker, expected one of {listed(self.results.rerankers)}; name it"
             return
-        if self.entry.get("depth", 1) > (most := self.config["depth"]):
+        if (self.entry.depth or 1) > (most := self.results.depth):
             yield (
-                f"{self.place}.depth: found {self.entry['depth']}, expected at most {most}, the candidates that are "
+                f"{self.place}.depth: found {self.entry.depth}, expected at most {most}, the candidates that are "
                 "retrieved (depth); lower it or raise depth"
             )
 
     def describe(self) -> str:
         """Name system, re-ranker and depth, and the weight unless it is 1."""
-        how = f"top {self.entry['depth']} of {self.entry['rerank']} re-ranked by {self.entry['reranker']}"
+        how = f"top {self.candidates()} of {self.entry.rerank} re-ranked by {self.entry.reranker}"
         if self.tune:
             return f"{how}, its weight {self.describe_tuning()}"
-        return how if self.entry["weight"] == 1 else f"{how}, its weight {self.entry['weight']:g}"
+        return how if self.fixed_weight == 1 else f"{how}, its weight {self.fixed_weight:g}"
 
     def inputs(self, split: str) -> dict[str, str | list[str]]:
         """Run of the candidates, scores, and a tuned weight."""
         return {
-            "candidates": self.results.run(split, self.entry["rerank"]),
-            "scores": self.results.at(paths.SCORES, reranker=self.entry["reranker"], split=split),
+            "candidates": self.results.run(split, self.entry.rerank),
+            "scores": self.results.at(paths.SCORES, reranker=self._reranker, split=split),
             "weights": self.tuned_files(split),
         }
 
     def options(self, split: str) -> Config:
         """Give depth and weight."""
-        return {"depth": self.entry["depth"], **self.weight(split)}
+        return {"depth": self.candidates(), **self.weight(split)}
 
     def tuning(self) -> Config:
         """Name candidates and scores, and give depth and measure."""
-        candidates, reranker = self.entry["rerank"], self.entry["reranker"]
+        candidates, reranker = self.entry.rerank, self._reranker
         scores = f"{reranker} (re-ranker)" if reranker == candidates else reranker
-        return {"parts": [candidates, scores], "depth": self.entry["depth"], **super().tuning()}
+        return {"parts": [candidates, scores], "depth": self.candidates(), **super().tuning()}
 
     def weight(self, split: str) -> Config:
         """Give the weight, or the file of a tuned one."""
-        return self.tuned(split) or {"weight": self.entry["weight"]}
+        return self.tuned(split) or {"weight": self.fixed_weight}
 
     def files(self) -> Iterator[str]:
         """Yield the re-ranker, a tuned weight, the token cache of the passages."""
-        name = self.entry["reranker"]
-        yield self.results.weights("rerankers", name)
+        yield self.results.weights("rerankers", self._reranker)
         yield from self.tuned_files()
-        yield self.results.tokens("rerankers", name, "passages")
+        yield self.results.tokens("rerankers", self._reranker, "passages")
 
     @cached_property
     def opened_weight(self) -> float:
         """Weight of the re-ranker's scores; read once if it is tuned."""
         from cort.retrieval.weights import weight_of
 
-        return weight_of(self.entry.get("weight", WEIGHT), "".join(self.tuned_files()), self.entry["rerank"])
+        return weight_of(self.fixed_weight, "".join(self.tuned_files()), self.entry.rerank)
 
     def candidates(self) -> int:
         """Count the candidates that are scored, at most the depth of a run."""
-        return int(min(self.entry["depth"], self.config["depth"]))
+        return min(self.entry.depth or self.results.rerankers[self._reranker].depth, self.results.depth)
 
     def combine(self, batch: Batch, parts: Sequence[Sequence[Ranking]], depth: int) -> list[Ranking]:
         """Score the candidates of each query."""
@@ -122,7 +127,7 @@ class Rerank(System):
         from cort.retrieval.rerank import mix, rerank
 
         searcher, scored, rankings = batch.searcher, self.candidates(), []
-        model = searcher.models.rerankers[self.entry["reranker"]]
+        model = searcher.models.rerankers[self._reranker]
         with batch.timed("rerank"):
             for text, candidates in zip(batch.texts, parts[0], strict=True):
                 scores = model.score(text, searcher.passages.rows(candidates.doc_ids[:scored]))
@@ -134,7 +139,7 @@ class Rerank(System):
         """Explain the first-stage score, the model's score, and what each adds."""
         from cort.retrieval.pool import normalize
 
-        searcher, reranker, before = case.searcher, self.entry["reranker"], case.part(self.entry["rerank"])
+        searcher, reranker, before = case.searcher, self._reranker, case.part(self.entry.rerank)
         doc_ids = before.ranking.doc_ids[: self.candidates()]
         about, reasons = f"{reranker} scores the top {self.candidates()} of {before.name} again", [before.explain()]
         if case.doc_id not in doc_ids:
@@ -156,7 +161,6 @@ class Rerank(System):
                 normalized = float(normalize(values, "min-max")[0][place])
                 row += [normalized, share, share * normalized]
         model = f"{reranker} reads query and passage together: its score has no parts."
-        reasons.insert(
-            0, Reason(reranker, self.config["rerankers"][reranker]["kind"], rank, float(scores[place]), model)
-        )
+        kind = self.results.rerankers[reranker].kind
+        reasons.insert(0, Reason(reranker, kind, rank, float(scores[place]), model))
         return case.reason(about, columns=columns, rows=rows, total=self.opened_weight < 1, parts=reasons)

@@ -6,22 +6,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
-from cort.config import paths
-from cort.config.entries import LATE_INTERACTION, Config, is_sparse, listed
-from cort.config.systems import WHOLE, ExactSearch, HnswSearch, IvfPqSearch, OnngSearch, Reduced
+from cort.config import models, paths
+from cort.config.entries import LATE_INTERACTION, Config, listed
+from cort.config.systems import WHOLE, ExactSearch, HnswSearch, IvfPqSearch, OnngSearch, Reduced, Retrieving
 from cort.retrieval.indexes import GRAPHS, INDEXES, RECALL
-from cort.runtime.sections import Maybe, Section, Text
+from cort.runtime.sections import Maybe, Section
 from cort.systems.base import LuceneIndex, System
 
 if TYPE_CHECKING:
+    from cort.config.learners import Model
     from cort.formats.records import Ranking
     from cort.systems.live import Batch, Opening, Retriever
+    from cort.systems.results import Results
 
 Files: TypeAlias = "dict[str, str | list[str]]"
+
+
+class Compressed(Retrieving):
+    """Keys of every search that can have an IVF-PQ index."""
+
+    ivfpq: Maybe[IvfPqSearch] = None
+    """Take candidates from the model's IVF-PQ index and score them exactly, instead of all passages. Needs faiss,
+    `pip install faiss-cpu==1.15.1`."""
+
+
+class Indexed(Compressed):
+    """Keys with a dense encoder, which can have every index."""
+
+    onng: Maybe[OnngSearch] = None
+    """With an encoder, search its graph index instead of all vectors."""
+    hnsw: Maybe[HnswSearch] = None
+    """With an encoder, search its HNSW index instead of all vectors."""
 
 
 class VectorSearch(System):
@@ -39,36 +58,24 @@ class VectorSearch(System):
     indexes: ClassVar[tuple[str, ...]] = ()
     reads_passages: ClassVar[bool] = True
 
-    class Settings(Section):
-        """Keys with a dense encoder, which can have every index."""
-
-        retrieve: Text
-        ivfpq: Maybe[IvfPqSearch] = None
-        """Take candidates from the model's IVF-PQ index and score them exactly, instead of all passages. Needs faiss,
-        `pip install faiss-cpu==1.15.1`."""
-        onng: Maybe[OnngSearch] = None
-        """With an encoder, search its graph index instead of all vectors."""
-        hnsw: Maybe[HnswSearch] = None
-        """With an encoder, search its HNSW index instead of all vectors."""
+    entry: Retrieving
 
     @classmethod
-    def takes(cls, entry: Config, config: Config) -> bool:
+    def takes(cls, entry: Mapping[str, Any], results: Results) -> bool:
         """Look for the type of the model, and for a key of an index."""
-        model = config[cls.section].get(entry.get("retrieve"))
+        model = results.models[cls.section].get(entry.get("retrieve", ""))
         has_index = not cls.indexes or not entry.keys().isdisjoint(cls.indexes)
-        return model is not None and is_sparse(model) == cls.sparse and has_index
+        return model is not None and isinstance(model, models.Sparse) == cls.sparse and has_index
 
     @property
     def encoder(self) -> str:
         """Name of the model, by which the files of its vectors are called."""
-        name: str = self.entry["retrieve"]
-        return name
+        return self.entry.retrieve
 
     @property
-    def model(self) -> Config:
+    def model(self) -> Model:
         """Settings of the model."""
-        settings: Config = self.config[self.section][self.encoder]
-        return settings
+        return self.results.models[self.section][self.encoder]
 
     def queries(self, split: str) -> Files:
         """Name what passages are searched with."""
@@ -118,14 +125,15 @@ class Dense(VectorSearch):
     noun = "a dense encoder and exact search"
     method = "exact"
 
-    class Settings(ExactSearch):
-        """Keys with a dense encoder and exact search."""
+    Settings = ExactSearch
+    entry: ExactSearch
 
     @property
     def reduced(self) -> Reduced:
         """Return what the entry and its encoder say."""
-        dimension, storage = self.entry.get("dimension"), self.entry.get("storage")
-        return Reduced(dimension, storage, bool(self.model.get("matryoshka"))) if dimension or storage else WHOLE
+        dimension, storage = self.entry.dimension, self.entry.storage
+        first = isinstance(self.model, models.Vectors) and bool(self.model.matryoshka)
+        return Reduced(dimension, storage, first) if dimension or storage else WHOLE
 
     def fits_engines(self) -> bool:
         """Engines have exact search; only stored vectors are written for them."""
@@ -135,8 +143,8 @@ class Dense(VectorSearch):
         """Check that a vector has so many numbers."""
         yield from super().check()
         # The dimension of a released model is only known to its files.
-        most = self.model.get("dimension", 65_536)
-        if (dimension := self.entry.get("dimension", 1)) > most:
+        most = getattr(self.model, "dimension", None) or 65_536
+        if (dimension := self.entry.dimension or 1) > most:
             expected = f"at most {most}, those of {self.encoder}"
             yield f"{self.place}.dimension: found {dimension}, expected {expected}; lower it"
 
@@ -148,8 +156,9 @@ class Dense(VectorSearch):
 
     def options(self, split: str) -> Config:
         """Give how vectors are made smaller, if they are."""
-        how = {key: self.entry[key] for key in ("dimension", "storage") if key in self.entry}
-        return how | ({"matryoshka": True} if self.reduced.first else {})
+        reduced = self.reduced
+        how = {"dimension": reduced.dimension, "storage": reduced.storage, "matryoshka": reduced.first}
+        return {key: value for key, value in how.items() if value}
 
     def retriever(self, opening: Opening) -> Retriever:
         """Open the encoder and the vectors."""
@@ -166,10 +175,7 @@ class Sparse(VectorSearch):
     method = "sparse"
     reads_passages = False
 
-    class Settings(Section):
-        """Keys with a sparse encoder."""
-
-        retrieve: Text
+    Settings = Retrieving
 
     def lucene_index(self) -> LuceneIndex:
         """Describe the index of impacts."""
@@ -180,7 +186,7 @@ class Sparse(VectorSearch):
 
     def describe_search(self) -> str:
         """Say how queries are encoded, too."""
-        return "exact search with Lucene" + ", queries without a model" * (self.model.get("queries") == "none")
+        return "exact search with Lucene" + ", queries without a model" * (getattr(self.model, "queries", "") == "none")
 
     def queries(self, split: str) -> Files:
         """Name the impacts of the queries, and the index."""
@@ -204,16 +210,13 @@ class TokenSearch(VectorSearch):
     section = "rerankers"
     word = "late interaction"
 
-    class Settings(Section):
-        """Keys with a re-ranker."""
-
-        retrieve: Text
-        ivfpq: Maybe[IvfPqSearch] = None
+    Settings: ClassVar[type[Section]] = Compressed
+    entry: Compressed
 
     def check(self) -> Iterator[str]:
         """Refuse other types of re-rankers."""
         yield from super().check()
-        if (model_type := self.model["kind"]) != LATE_INTERACTION:
+        if (model_type := self.model.kind) != LATE_INTERACTION:
             expected, fix = f"{self.noun}, which alone retrieves", "name an encoder or change the kind"
             yield f"{self.place}.retrieve: found {self.encoder!r}, a {model_type}, expected {expected}; {fix}"
 
@@ -224,7 +227,7 @@ class TokenSearch(VectorSearch):
 
     def options(self, split: str) -> Config:
         """Give the precision of the model, too."""
-        return {"precision": self.model["precision"], **super().options(split)}
+        return {"precision": self.model.precision, **super().options(split)}
 
 
 class LateInteraction(TokenSearch):
@@ -244,13 +247,24 @@ class ApproximateSearch(VectorSearch):
     @property
     def method(self) -> str:
         """Name the type of the index."""
-        return next(name for name in self.indexes if name in self.entry)
+        return next(name for name in self.indexes if getattr(self.entry, name))
+
+    @property
+    def searching(self) -> OnngSearch | HnswSearch | IvfPqSearch:
+        """How the index is searched."""
+        settings: OnngSearch | HnswSearch | IvfPqSearch = getattr(self.entry, self.method)
+        return settings
 
     @property
     def width(self) -> float | str:
         """Width of the search: a number, or auto."""
-        width: float | str = self.entry[self.method][INDEXES[self.method].parameter]
+        width: float | str = getattr(self.searching, INDEXES[self.method].parameter)
         return width
+
+    @property
+    def recall(self) -> float:
+        """Recall to reach with the width auto."""
+        return self.searching.recall or RECALL
 
     @property
     def index(self) -> str:
@@ -272,19 +286,19 @@ class ApproximateSearch(VectorSearch):
         """
         splits = self.results.evaluated_splits or self.results.ranked_splits
         own = split if split in splits else splits[0]
-        chosen = "validation" if "validation" in self.config["splits"] else own
+        chosen = "validation" if "validation" in self.results.splits else own
         return self.results.at(paths.AUDIT, split=chosen, encoder=self.encoder, index=self.method)
 
-    def fill(self) -> None:
-        """Set the recall to reach."""
+    def fill(self, entry: Config) -> None:
+        """Add the recall to reach."""
         if self.chosen_by_audit():
-            self.entry[self.method].setdefault("recall", RECALL)
+            entry[self.method].setdefault("recall", self.recall)
 
     def describe_search(self) -> str:
         """Name the index and the width."""
         name = {"ivfpq": "IVF-PQ"}.get(self.method, self.method.upper())
         if self.chosen_by_audit():
-            return f"{name} with recall {self.entry[self.method]['recall']:g} of exact search"
+            return f"{name} with recall {self.recall:g} of exact search"
         return f"{name} with {INDEXES[self.method].parameter} {self.width}"
 
     def inputs(self, split: str) -> Files:
@@ -297,7 +311,7 @@ class ApproximateSearch(VectorSearch):
         options = {**super().options(split), "kind": self.method}
         if not self.chosen_by_audit():
             return options | {"width": self.width}
-        return options | {"audit": self.audit_on(split), "recall": self.entry[self.method]["recall"]}
+        return options | {"audit": self.audit_on(split), "recall": self.recall}
 
     def files(self) -> Iterator[str]:
         """Yield the index and the audit, too; scores are taken from the vectors."""
@@ -321,7 +335,7 @@ class ApproximateSearch(VectorSearch):
 
         if not self.chosen_by_audit():
             return float(self.width)
-        return audited_width(self.audit_on(""), self.method, model, self.entry[self.method]["recall"])
+        return audited_width(self.audit_on(""), self.method, model, self.recall)
 
 
 class Graph(ApproximateSearch):
@@ -332,17 +346,20 @@ class Graph(ApproximateSearch):
     indexes = GRAPHS
     reads_passages = False
 
+    Settings = Indexed
+    entry: Indexed
+
     def check(self) -> Iterator[str]:
         """Check that there is one index, over angles, and that its search is wide enough."""
         yield from super().check()
-        names = [name for name in INDEXES if name in self.entry]
+        names = [name for name in INDEXES if getattr(self.entry, name)]
         if len(names) > 1:
             yield f"{self.place}: found {listed(names)}, expected one of them; make two systems"
-        if self.model.get("similarity") == "inner_product":
+        if getattr(self.model, "similarity", "") == "inner_product":
             found = "found an encoder of inner products"
             yield f"{self.place}.{self.method}: {found}, expected one of angles; remove {self.method}"
-        key, depth = INDEXES[self.method].audited, self.config["depth"]
-        if INDEXES[self.method].counts and (largest := max(self.config["audit"][key])) < depth:
+        key, depth = INDEXES[self.method].audited, self.results.depth
+        if INDEXES[self.method].counts and (largest := max(getattr(self.results.root.audit, key))) < depth:
             yield f"audit.{key}: found {largest} at most, expected one of {depth} (depth) or more; add it"
 
     def kept(self) -> tuple[str, int] | None:
@@ -362,15 +379,18 @@ class IvfPq(ApproximateSearch):
     rule = "retrieve_ivfpq"
     indexes = ("ivfpq",)
 
+    Settings: ClassVar[type[Section]] = Indexed
+    entry: Compressed
+
     def check(self) -> Iterator[str]:
         """Check that the index can be built, and audited as it is searched."""
         yield from super().check()
-        index, place = self.model["ivfpq"], f"{self.section}.{self.encoder}.ivfpq"
+        index: models.IvfPq | None = getattr(self.model, "ivfpq", None)
         # The dimension of a released model is only known to its files.
-        if "dimension" in self.model and (dimension := self.model["dimension"]) % index["bytes"]:
-            expected, fix = f"a divisor of the dimension, {dimension}", "set bytes, or change the dimension"
-            yield f"{place}.bytes: found {index['bytes']}, expected {expected}; {fix}"
-        candidates, audited = self.nearest, self.config["audit"]["candidates"]
+        if index and (dimension := getattr(self.model, "dimension", None)) and dimension % index.bytes:
+            place, fix = f"{self.section}.{self.encoder}.ivfpq.bytes", "set bytes, or change the dimension"
+            yield f"{place}: found {index.bytes}, expected a divisor of the dimension, {dimension}; {fix}"
+        candidates, audited = self.nearest, self.results.root.audit.candidates
         if self.chosen_by_audit() and candidates != audited:
             found, expected = f"found {candidates} with probes auto", f"{audited} as in audit.candidates"
             yield f"{self.place}.ivfpq.candidates: {found}, expected {expected}; make them the same"
@@ -378,8 +398,7 @@ class IvfPq(ApproximateSearch):
     @property
     def nearest(self) -> int:
         """Number of candidates, the nearest to each vector of a query."""
-        candidates: int = self.entry["ivfpq"]["candidates"]
-        return candidates
+        return self.entry.ivfpq.candidates if self.entry.ivfpq else 0
 
     def kept(self) -> tuple[str, int] | None:
         """Give the number of candidates, unless a query has several vectors, which together find more."""

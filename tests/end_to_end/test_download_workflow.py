@@ -60,13 +60,14 @@ def test_an_archive_is_no_raw_file():
 
 
 def test_names_become_paths_and_nothing_else_changes():
-    config = complete(experiment(title="download: a title"), "test")
-    found = resolve(config)
+    written = complete(experiment(title="download: a title"), "test")
+    resolved = resolve(written.root)
+    config, found = written.config, Experiment(resolved).config
     assert found["collection"]["passages"] == "results/public/raw/msmarco/collection.tsv"
     assert found["splits"]["dl19"] == config["splits"]["dl19"] | {"qrels": "results/public/raw/trec-dl/qrels.2019.txt"}
     assert {key for key in config if config[key] != found[key]} == {"collection", "splits"}
-    assert resolve(found) == found
-    assert len(list(named_files(Experiment(config)))) == 4
+    assert resolve(resolved) == resolved
+    assert len(list(named_files(written))) == 4
 
 
 def test_each_file_is_made_by_the_rule():
@@ -76,7 +77,7 @@ def test_each_file_is_made_by_the_rule():
 
 
 def test_a_file_to_come_is_no_missing_input(tmp_path):
-    found = preflight.check_inputs(Experiment(complete(experiment(), "test")), tmp_path)
+    found = preflight.check_inputs(complete(experiment(), "test"), tmp_path)
     assert [line.split(":")[0] for line in found] == ["splits.dl19.queries"]
 
 

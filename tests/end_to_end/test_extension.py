@@ -77,21 +77,23 @@ class Reverse(System):
         reverse: Text
         """System whose ranking is turned around."""
 
+    entry: Settings
+
     def parts(self) -> list[str]:
         """Name the system."""
-        return [self.entry["reverse"]]
+        return [self.entry.reverse]
 
     def check(self):
         """Check its name."""
-        return self.check_name_of("reverse", self.config["systems"])
+        return self.check_name_of("reverse", self.results.root.systems)
 
     def describe(self) -> str:
         """Name the system."""
-        return f"{self.entry['reverse']} turned around"
+        return f"{self.entry.reverse} turned around"
 
     def inputs(self, split: str) -> dict[str, str | list[str]]:
         """Name its run."""
-        return {"run": self.results.run(split, self.entry["reverse"])}
+        return {"run": self.results.run(split, self.entry.reverse)}
 
     def combine(self, batch, parts, depth):
         """Turn the rankings around."""

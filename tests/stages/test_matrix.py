@@ -63,7 +63,7 @@ def config_of(dataset, splits, measures=MEASURES, baseline="bm25", keys=None):
 def write(root, dataset, splits, shared=(), **settings):
     """Write what the matrix reads of an experiment; `shared` are texts of further queries."""
     folder = root / "results" / dataset
-    write_experiment(folder / "experiment.yaml", complete(config_of(dataset, splits, **settings), "x.yaml"))
+    write_experiment(folder / "experiment.yaml", complete(config_of(dataset, splits, **settings), "x.yaml").config)
     common.write_file(root / f"{dataset}.yaml", f"dataset: {dataset}\n")
     (folder / "report").mkdir(exist_ok=True)
     (folder / "report" / "index.html").touch()
@@ -259,12 +259,12 @@ def test_bad_input_is_one_line_and_leaves_nothing(root, refused, more, experimen
     (root / "results" / "bare").mkdir()
     config = config_of("unjudged", {"test": ["bm25"]})
     del config["splits"]["test"]["qrels"], config["splits"]["validation"]
-    write_experiment(root / "results" / "unjudged" / "experiment.yaml", complete(config, "x.yaml"))
+    write_experiment(root / "results" / "unjudged" / "experiment.yaml", complete(config, "x.yaml").config)
     folder = write(root, "unlike", {"test": {"bm25": BASE, "sure": BASE}})
     path = paths.within(folder, paths.PER_QUERY, split="test", system="sure")
     write_values(path, {f"p{number}": dict.fromkeys(MEASURES, 0.5) for number in range(QUERIES)})
     write(root, "fewer", {"test": {"bm25": BASE}})
-    config = complete(config_of("fewer", {"test": ["bm25"]}, measures=["nDCG@10"]), "x.yaml")
+    config = complete(config_of("fewer", {"test": ["bm25"]}, measures=["nDCG@10"]), "x.yaml").config
     write_experiment(root / "results" / "fewer" / "experiment.yaml", config)
     assert words in refused("matrix", **options(root, experiments, **more))
     assert not (root / "results" / "matrix").exists()

@@ -18,7 +18,12 @@ FILES = {"queries": "q.tsv", "qrels": "r.tsv"}
 
 def changed(changes):
     """Return the tiny experiment with values set or removed (`GONE`) at paths like "encoders encoder pooling"."""
-    config = copy.deepcopy(make_config(Path("data")))
+    return put_in(make_config(Path("data")), changes)
+
+
+def put_in(config, changes):
+    """Return a copy of a config with values set or removed (`GONE`) at paths like "encoders encoder pooling"."""
+    config = copy.deepcopy(config)
     for path, value in changes.items():
         *parents, last = path.split()
         place = config
@@ -33,12 +38,17 @@ def changed(changes):
 
 def completed(changes=None):
     """Return the changed experiment with all defaults."""
-    return complete(changed(changes or {}), "tiny.yaml")
+    return built(changes).config
 
 
 def built(changes=None):
     """Return the object of the changed experiment."""
-    return Experiment(completed(changes))
+    return complete(changed(changes or {}), "tiny.yaml")
+
+
+def adjusted(experiment, changes):
+    """Return an experiment with other settings, which nobody checks."""
+    return Experiment.of(put_in(experiment.config, changes), experiment.folder)
 
 
 def complaints(changes):

@@ -45,12 +45,12 @@ def evaluate(job):
 def reset(jobs, config):
     """Give the rules of jobs of Snakemake another config, completed as in workflow/rules/common.smk."""
     scope = jobs[0].rule.workflow.globals
-    completed = complete(config, "changed")
+    experiment = Experiment(resolve(complete(config, "changed").root))
     scope["config"].clear()
-    scope["config"].update(completed | resolve(completed))
+    scope["config"].update(experiment.config)
     # Rules are bound to this very object.
     scope["experiment"].__dict__.clear()
-    scope["experiment"].__dict__.update(Experiment(scope["config"]).__dict__)
+    scope["experiment"].__dict__.update(experiment.__dict__)
 
 
 def changed(jobs, config, changes):

@@ -34,7 +34,7 @@ def results_with(folder, systems=None, **changes):
         "rerankers": {"cross": {"pretrained": "cross"}},
         "systems": SYSTEMS if systems is None else systems,
     }
-    return Experiment(complete(config | changes, "toy"), Path(folder))
+    return Experiment(complete(config | changes, "toy").root, Path(folder))
 
 
 def write_results(folder, systems=None, **changes):

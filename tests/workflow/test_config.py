@@ -128,14 +128,14 @@ def test_the_order_of_keys_means_nothing(path, monkeypatch):
     monkeypatch.chdir(ROOT)
     config = read(path)
     # Text, which has an order. The workflow sees nothing else of a config.
-    assert json.dumps(complete(reversed_keys(config), "x")) == json.dumps(complete(config, "x"))
+    assert json.dumps(complete(reversed_keys(config), "x").config) == json.dumps(complete(config, "x").config)
 
 
 def test_the_order_of_entries_stays():
     systems = {name: {"retrieve": "bm25"} for name in ("c", "bm25", "a")}
     config = {"systems": systems, "splits": {"z": {"queries": "q"}, "y": {"queries": "q"}}}
     config |= {"dataset": "x", "collection": {"passages": "p"}}
-    found = complete(config, "x")
+    found = complete(config, "x").config
     assert ([*found["systems"]], [*found["splits"]]) == (["c", "bm25", "a"], ["z", "y"])
     assert list(found)[:2] == ["dataset", "title"]
 
@@ -204,7 +204,7 @@ def test_no_mapping_takes_unknown_keys():
 
 @pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.name)
 def test_experiment_is_valid(path):
-    config = complete(read(path), path.name)
+    config = complete(read(path), path.name).config
     assert config["dataset"] == path.stem
 
 
@@ -240,7 +240,7 @@ def test_a_value_of_a_wrong_shape_is_no_traceback():
 @pytest.mark.parametrize("path", ABLATIONS, ids=lambda path: path.name)
 def test_ablation_is_valid_shares_what_msmarco_made_and_has_a_published_number(path):
     written, whole = read(path), load(ROOT / "config" / "msmarco.yaml").config
-    config = complete(written, path.name)
+    config = complete(written, path.name).config
     assert written["extends"] == "config/msmarco.yaml"
     shared = ("dataset", "seed", "collection", "lexical", "base_models")
     assert [config[key] for key in shared] == [whole[key] for key in shared]
@@ -257,7 +257,7 @@ def test_the_experiments_of_the_matrix_have_the_same_systems_tuned_in_the_same_w
     for name, written in others.items():
         assert (written["extends"], written["dataset"]) == ("config/matrix/base.yaml", f"matrix-{name}")
         assert not written.keys() & base.keys()
-        systems = complete(written, name)["systems"]
+        systems = complete(written, name).config["systems"]
         tuned = (systems["fused"]["fuse"]["tune"], systems["rrf-cross"]["tune"])
         assert tuned == ({"measure": "nDCG@10", "folds": 5},) * 2
 
@@ -270,7 +270,7 @@ def readme_blocks():
 
 @pytest.mark.parametrize("block", readme_blocks(), ids=lambda block: ",".join(block["systems"]))
 def test_readme_example_is_valid(block):
-    assert complete(block, "README")["systems"]
+    assert complete(block, "README").systems
 
 
 def test_readme_has_an_example_of_every_kind_of_system():

@@ -47,7 +47,7 @@ def test_links_lead_to_files_and_headings(document: Path) -> None:
 def test_the_experiment_in_the_readme_is_right() -> None:
     block = re.search(r"```yaml\n(.*?)```", (ROOT / "README.md").read_text("utf-8"), re.DOTALL)
     assert block is not None
-    assert complete(yaml.safe_load(block[1]), "README.md")["systems"]
+    assert complete(yaml.safe_load(block[1]), "README.md").systems
 
 
 def yaml_blocks():
@@ -67,7 +67,7 @@ def test_the_keys_of_pages_are_keys_of_experiments(block, place, tmp_path):
     path.write_text(block.replace("COMMIT", COMMIT), "utf-8")
     config = read(path)
     if {"dataset", "systems"} <= config.keys():
-        assert complete(config, place)["systems"]
+        assert complete(config, place).systems
         return
     # A part of an experiment, of which other parts are not checked.
     assert config.keys() <= keys_of(Root).keys()

@@ -8,16 +8,17 @@ import pytest
 import yaml
 from snakemake.iocontainers import Wildcards
 
-from cort.config.entries import any_of, is_trained
+from cort.config.comparisons import labelled_twice, pairs_of_splits, splits_apart
+from cort.config.entries import any_of
 from cort.config.experiment import Experiment
+from cort.config.learners import Learner
 from cort.config.load import ConfigError, complete, load
 from cort.config.paths import MEASURES
 from cort.config.root import affecting_results
-from cort.config.split_checks import labelled_twice, pairs_of_splits, splits_apart
 from cort.reporting.results import files_of
 from cort.systems.base import System
 from tests.support.common import COMMIT
-from tests.support.configs import FILES, GONE, built, changed, complaints, completed, mistakes_in
+from tests.support.configs import FILES, GONE, adjusted, built, changed, complaints, completed, mistakes_in
 from workflow import inputs, params
 from workflow.inputs import excluded_queries, explorers, files_per_run, judgements, reported
 
@@ -335,21 +336,21 @@ def test_candidates_are_scored_down_to_the_greatest_depth_that_is_asked_of_each_
     assert experiment.curve_depths("bm25-2") == [1, 2]
     # The re-ranker's own depth is that of systems that set none, up to the depth of runs.
     default = built({"systems new": {"rerank": "bm25", "reranker": "cross"}, "rerankers cross depth": 1000})
-    assert default.systems["new"].entry["depth"] == default.config["depth"] == 50
+    assert default.systems["new"].candidates() == default.depth == 50
     assert default.reranked_by("cross", "test") == {"cort+bm25": 10, "bm25": 50}
 
 
 def test_defaults_are_filled_in_and_the_original_is_left_alone():
     original = changed({"systems cort+bm25-cross depth": GONE, "depth": 15})
     before = yaml.safe_dump(original)
-    config = complete(original, "tiny.yaml")
+    config = complete(original, "tiny.yaml").config
     assert yaml.safe_dump(original) == before
     assert config["seed"] == 42
     assert config["splits"]["test"]["relevance_level"] == 1
     assert config["encoders"]["encoder"]["triples"]["system"] == "bm25"
     assert config["encoders"]["encoder"]["training"]["weight_decay"] == 0.1
     assert config["systems"]["cort+bm25-cross"]["depth"] == min(15, 20)
-    assert complete(config, "again") == config
+    assert complete(config, "again").config == config
 
 
 def test_mappings_of_one_anchor_are_filled_in_apart(tmp_path):
@@ -363,7 +364,7 @@ def test_mappings_of_one_anchor_are_filled_in_apart(tmp_path):
     apart = copy.deepcopy(written)
     apart["rerankers"]["cross"]["training"] = dict(shared)
     # Also for a config that is given, not read.
-    assert load(path).config == complete(written, "given") == complete(apart, "apart")
+    assert load(path).root == complete(written, "given").root == complete(apart, "apart").root
 
 
 def test_released_triples_are_passed_over_once_unless_the_config_says_more():
@@ -372,7 +373,7 @@ def test_released_triples_are_passed_over_once_unless_the_config_says_more():
         config = completed(file | changes)
         assert config["encoders"]["encoder"]["training"]["epochs"] == epochs
         assert config["rerankers"]["cross"]["training"]["epochs"] == 2
-        assert complete(config, "again") == config
+        assert complete(config, "again").config == config
 
 
 def test_a_split_has_measures_of_its_own_or_those_of_all():
@@ -472,7 +473,7 @@ def test_splits_that_judge_the_same_queries_otherwise_are_compared():
     experiment = built(added | {"splits unjudged": {"queries": "q.tsv"}, "splits apart": one | {"queries": "r.tsv"}})
     assert labelled_twice(experiment) == [("one", "two"), ("same", "two")]
     # Labels of another kind may be of the same queries from another file.
-    experiment.config["splits"]["apart"]["labels"] = "LLM"
+    experiment = adjusted(experiment, {"splits apart labels": "LLM"})
     others = [(name, "apart") for name in ("test", "one", "same", "two")]
     assert sorted(labelled_twice(experiment)) == sorted([("one", "two"), ("same", "two"), *others])
 
@@ -484,7 +485,7 @@ def test_an_experiment_without_judgements_has_runs_and_pages():
     )
     assert explorers(experiment) == ["results/tiny/report/explore/test/index.html"]
     assert reported(experiment, "overlaps") == ["results/tiny/overlap/test.json"]
-    del experiment.config["splits"]["validation"]
+    experiment = adjusted(experiment, {"splits validation": GONE})
     wildcards = Wildcards(fromdict={"split": "test", "encoder": "encoder", "index": "hnsw"})
     assert experiment.systems["cort-hnsw"].audit_on("") == "results/tiny/audit/test/encoder.hnsw.json"
     assert judgements(experiment, wildcards) == []
@@ -494,7 +495,7 @@ def test_an_experiment_without_judgements_has_runs_and_pages():
 def test_each_system_is_made_once(monkeypatch):
     made, make = Counter(), System.__init__
     monkeypatch.setattr(System, "__init__", lambda self, *of: (made.update([of[1]]), make(self, *of))[1])
-    experiment = Experiment(completed())
+    experiment = Experiment(built().root)
     made.clear()
     reported(experiment)
     inputs.targets(experiment)
@@ -516,13 +517,14 @@ def released(**changes):
     systems["onng"] = {"retrieve": "encoder", "onng": {}}
     changes = {"encoders encoder": encoder, "rerankers": {}, "systems": systems, **changes}
     gone = {"splits train": GONE, "splits validation": GONE, "lexical bm25": GONE, "submissions": {}, "evaluation": {}}
-    return completed(changes | gone)
+    return built(changes | gone)
 
 
 def test_a_released_encoder_needs_no_training_queries_and_no_teacher():
-    experiment = Experiment(released())
+    experiment = released()
     assert experiment.used_models("encoders") == ["encoder"]
-    assert experiment.trainings == experiment.negative_sources == []
+    assert not experiment.learners
+    assert not experiment.negative_sources
 
 
 def test_a_released_model_is_a_base_model_of_its_own_name():
@@ -530,7 +532,8 @@ def test_a_released_model_is_a_base_model_of_its_own_name():
     tuned = {"pretrained": "owner/name", "revision": COMMIT, "training": {}}
     changes = {"encoders ready": ready, "encoders tuned": tuned, "rerankers again": {"pretrained": "other"}}
     changes["rerankers exact"] = {"pretrained": "other", "precision": "fp32"}
-    config = completed({**changes, "training_depth": 100})
+    experiment = built({**changes, "training_depth": 100})
+    config = experiment.config
     expected = {"pretrained": "model", "cleaning": "raw"}
     assert config["base_models"]["encoder.ready"] == expected
     assert config["base_models"]["encoder.tuned"]["revision"] == COMMIT
@@ -539,10 +542,11 @@ def test_a_released_model_is_a_base_model_of_its_own_name():
     assert encoders["ready"].keys() == known
     # Only the results of models that are not trained here may depend on what is fast.
     assert [encoders[name]["precision"] for name in ("ready", "tuned", "encoder")] == ["auto", "fp32", "fp32"]
-    assert [is_trained(encoders[name]) for name in ("ready", "tuned", "encoder")] == [False, True, True]
-    assert not is_trained(config["rerankers"]["again"])
+    trained = [isinstance(experiment.encoders[name], Learner) for name in ("ready", "tuned", "encoder")]
+    assert trained == [False, True, True]
+    assert not isinstance(experiment.rerankers["again"], Learner)
     assert [config["rerankers"][name]["precision"] for name in ("again", "exact")] == ["auto", "fp32"]
-    folders = [Experiment(config).weights("encoders", name).split("/")[2:4] for name in ("ready", "tuned")]
+    folders = [experiment.weights("encoders", name).split("/")[2:4] for name in ("ready", "tuned")]
     assert folders == [["base_models", "encoder.ready"], ["encoders", "tuned"]]
 
 
@@ -563,7 +567,7 @@ def test_a_released_encoder_may_be_part_of_what_another_learns_from():
     encoders = {"encoder": {"base_model": "small", "released": "a.ckpt"}, "other": trained}
     changes = {"encoders": encoders, "rerankers": {}, "systems": systems, "submissions": {}}
     experiment = built(changes | {"evaluation": {}, "splits train": FILES})
-    assert experiment.trainings == [("encoders", "other")]
+    assert [*experiment.learners] == [("encoders", "other")]
     assert experiment.negative_sources == ["cort"]
 
 
@@ -633,7 +637,7 @@ def test_an_experiment_takes_whole_sections_from_the_one_it_extends(tmp_path):
     base.write_text(yaml.safe_dump(changed({"latency": {"split": "test", "systems": ["bm25"]}})), "utf-8")
     own = {"extends": str(base), "depth": 40, "latency": None, "submissions": {}}
     expected = changed({"depth": 40, "submissions": {}})
-    assert complete(own, "own.yaml") == complete(expected, "own.yaml")
+    assert complete(own, "own.yaml").root == complete(expected, "own.yaml").root
 
 
 def test_a_key_without_a_value_that_leaves_nothing_out_is_refused(tmp_path):

@@ -10,7 +10,7 @@ import pytest
 
 from cort.config import paths
 from tests.support.common import COMMIT
-from tests.support.configs import built
+from tests.support.configs import adjusted, built
 from tests.support.jobs import job
 from workflow import forecast
 from workflow.forecast import Pairs, Source, from_hub, pairs_to_score
@@ -52,14 +52,14 @@ def test_models_are_named_with_their_revision_unless_they_are_in_the_cache(tmp_p
     from huggingface_hub import constants
 
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
-    experiment = built()
-    experiment.config["base_models"] = {"small": MODEL, "other": {**MODEL, "pretrained": "org/other"}}
+    models = {"small": MODEL, "other": {**MODEL, "pretrained": "org/other"}}
+    experiment = adjusted(built(), {"base_models": models})
     files = {"results/tiny/base_models/small/model.safetensors"}
     cached = tmp_path / "models--org--name"
     assert [*from_hub(experiment, files)] == [Source(f"https://huggingface.co/org/name/tree/{COMMIT}", str(cached))]
     (cached / "snapshots" / COMMIT).mkdir(parents=True)
     assert [*from_hub(experiment, files)] == []
-    experiment.config["collection"] = {"hf": f"org/texts@{COMMIT}#test"}
+    experiment = adjusted(experiment, {"collection": {"hf": f"org/texts@{COMMIT}#test"}})
     (found,) = from_hub(experiment, {"results/tiny/collection/passages.parquet"})
     assert found.url == f"https://huggingface.co/datasets/org/texts/tree/{COMMIT}"
     assert found.path == str(tmp_path / "datasets--org--texts")

@@ -14,14 +14,14 @@ from tests.support.workflow import RULES, TOOLS, command_of, module_of, stage_mo
 
 # From the lowest to the highest: a module may use all layers below, and its own package.
 LAYERS = [{"cort"}, {"cort.runtime"}, {"cort.formats"}, {"cort.downloads", "cort.sources"}, {"cort.config"}]
-LAYERS += [{"cort.models", "cort.evaluation"}, {"cort.training", "cort.retrieval"}, {"cort.systems"}]
+LAYERS += [{"cort.models", "cort.evaluation"}, {"cort.training", "cort.retrieval"}, {"learners"}, {"cort.systems"}]
 LAYERS += [{"experiment"}, {"cort.reporting", "cort.online", "cort.deployment"}]
 LAYERS += [{"stages"}, {"workflow"}, {"scripts"}]
 LAYER_OF = {package: layer for layer, packages in enumerate(LAYERS) for package in packages}
 # Tells type checkers what `cort.open` is, which no stage imports.
 FRONT_DOOR = ("cort/__init__.py", "cort/api.py")
 # Used by every stage, or by the workflow alone; stages are those of rules.
-APART = {"stages", "cort.runtime", "cort.config", "cort.systems", "experiment"}
+APART = {"stages", "cort.runtime", "cort.config", "learners", "cort.systems", "experiment"}
 # The sections of a config; the other modules of cort/config are about the experiment as a whole, above its systems.
 SECTIONS = {
     "__init__",
@@ -35,6 +35,8 @@ SECTIONS = {
     "systems",
     "training",
 }
+# Sections with the settings of losses, which training declares.
+LEARNERS = {"learners", "top_level"}
 IS_TEST = re.compile(r"tests\.(\w+\.)*test_")
 
 SOURCES = sorted(
@@ -52,7 +54,7 @@ def package_of(path):
     if len(parts) == 1:
         return "cort" if parts == ["__init__"] else "stages"
     if parts[0] == "config" and parts[1] not in SECTIONS:
-        return "experiment"
+        return "learners" if parts[1] in LEARNERS else "experiment"
     return f"cort.{parts[0]}"
 
 

@@ -6,8 +6,8 @@ import subprocess
 import pytest
 import yaml
 
-from cort.config.entries import LEARNERS, is_trained, sources
 from cort.config.experiment import Experiment
+from cort.config.learners import Learner
 from cort.config.load import complete, extended, load, read
 from tests.support import coverage
 from tests.support.common import ROOT
@@ -63,19 +63,19 @@ def base(tmp_path_factory):
 
 
 def computed(numbers, config):
-    measured = coverage.Measured(Experiment(config))
+    measured = coverage.Measured(Experiment.of(config))
     return [number for number in numbers if measured.computes(number)]
 
 
 def needed(config, names):
     """Systems with all that they are made and learn from, and the baseline."""
-    experiment, found = Experiment(config), {config["evaluation"]["baseline"], *names}
+    experiment, found = Experiment.of(config), {config["evaluation"]["baseline"], *names}
     while True:
         systems = {*experiment.with_parts(found)}
         models = {model for name in systems for model in experiment.models_of(name)}
         for section, name in models:
-            model = config[section].get(name, {}) if section in LEARNERS else {}
-            systems.update(sources(model[LEARNERS[section]]) if is_trained(model) else ())
+            model = experiment.models[section][name]
+            systems.update(model.examples.systems if isinstance(model, Learner) else ())
         if systems == found:
             return found
         found = systems
@@ -90,14 +90,15 @@ def test_every_table_with_numbers_that_are_computed_has_an_experiment(whole):
 def test_a_table_has_its_numbers_and_only_the_systems_and_splits_of_these(name, whole, monkeypatch):
     monkeypatch.chdir(ROOT)
     written = read(TABLES[name])
-    config, numbers = complete(written, name), exhibits()[name]
+    experiment, numbers = complete(written, name), exhibits()[name]
+    config = experiment.config
     expected = computed(numbers, whole)
     assert computed(numbers, config) == expected
     assert config["papers"] == ["config/papers.csv"]
     # Latencies of parts are measured with the system.
     assert {*config["systems"]} == needed(whole, {number["system"] for number in expected} & whole["systems"].keys())
     # Validation leaves out the queries of dev, so that is always there.
-    assert {*Experiment(config).evaluated_splits} - {"dev"} == {number["split"] for number in expected} - {"dev"}
+    assert {*experiment.evaluated_splits} - {"dev"} == {number["split"] for number in expected} - {"dev"}
     assert {*config["splits"]} <= whole["splits"].keys() - {"eval"}
     shared = ("dataset", "seed", "collection", "lexical", "base_models", "encoders", "depth", "training_depth")
     assert [config[key] for key in shared] == [whole[key] for key in shared]

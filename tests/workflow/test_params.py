@@ -10,7 +10,7 @@ from cort.runtime.cli import parser_of
 from cort.runtime.command_line import form_of, value_of, words_of
 from cort.runtime.mistakes import mistakes_in
 from cort.runtime.sections import hint_of
-from tests.support.configs import GONE, built
+from tests.support.configs import GONE, adjusted, built
 from tests.support.workflow import RULES, command_of, options_of
 from workflow.params import code_of, options
 
@@ -60,7 +60,7 @@ def test_a_place_that_is_not_there_is_a_mistake():
 
 
 def test_words_are_quoted_one_by_one():
-    given = options(Experiment({"title": "Tiny & whole", "seed": 1}), "title", "seed")(NAMES)
+    given = options(adjusted(built(), {"title": "Tiny & whole", "seed": 1}), "title", "seed")(NAMES)
     assert snakemake_format("{words:q}", words=given) == "--seed=1 '--title=Tiny & whole'"
 
 
@@ -96,9 +96,10 @@ def test_only_stages_have_code():
 
 
 def audited(split, **splits):
-    config = {"dataset": "d", "lexical": {}, "encoders": {"e": {}}, "splits": splits}
+    config = {"dataset": "d", "collection": {"passages": "p"}, "splits": splits}
+    config["encoders"] = {"e": {"pretrained": "e"}}
     config["systems"] = {"s": {"retrieve": "e", "hnsw": {"ef": "auto"}}}
-    return Experiment(config).systems["s"].audit_on(split)
+    return Experiment.of(config).systems["s"].audit_on(split)
 
 
 def test_one_function_chooses_the_audit():

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from cort.config.experiment import Experiment
 from cort.config.load import load
-from cort.config.model_facts import released_name
-from tests.support.configs import built
+from tests.support.configs import adjusted, built
 from tests.support.java import make_java
 from tests.support.released import write_json
 from tests.tiny.generate import write_experiment
@@ -116,7 +116,7 @@ TRAINED = ["results/tiny/encoders/encoder/best/README.md", "results/tiny/reranke
 def test_gpus_that_are_not_there_are_refused(experiment):
     every = TRAINED.__contains__
     assert preflight.check_gpus(experiment, every, 0) == []
-    experiment.config["encoders"]["encoder"]["training"]["gpus"] = 4
+    experiment = adjusted(experiment, {"encoders encoder training gpus": 4})
     line = one(preflight.check_gpus(experiment, every, 2))
     assert line.startswith("encoders.encoder.training.gpus: found 4 on a machine with 2 GPUs, expected 2 at most; low")
     assert preflight.check_gpus(experiment, every, 4) == []
@@ -126,7 +126,7 @@ def test_gpus_that_are_not_there_are_refused(experiment):
 
 @pytest.mark.parametrize("precision", ["fp16", "tf32"])
 def test_a_precision_of_gpus_is_refused_without_one_as_the_training_itself_would(experiment, precision):
-    experiment.config["rerankers"]["cross"]["training"]["precision"] = precision
+    experiment = adjusted(experiment, {"rerankers cross training precision": precision})
     line = f"rerankers.cross.training.precision: found {precision} and no GPU"
     assert line in one(preflight.check_gpus(experiment, TRAINED.__contains__, 0))
     assert preflight.check_gpus(experiment, TRAINED.__contains__, 1) == []
@@ -136,9 +136,9 @@ def test_every_file_that_is_not_there_is_named_with_its_key(experiment, folder):
     assert preflight.check_inputs(experiment, folder) == []
     for name in ("collection.tsv", "run.test.trec", "predictions.zip"):
         (folder / "tiny/data" / name).unlink()
-    experiment.config["encoders"]["encoder"]["released"] = "tiny/data/encoder.ckpt"
-    experiment.config["splits"]["test"]["exclude"] = "tiny/data/excluded.tsv"
-    experiment.config["papers"] = ["tiny/data/none.csv"]
+    imported = {"base_model": "small", "released": "tiny/data/encoder.ckpt"}
+    changes = {"encoders encoder": imported, "splits test exclude": "tiny/data/excluded.tsv"}
+    experiment = adjusted(experiment, {**changes, "papers": ["tiny/data/none.csv"]})
     lines = preflight.check_inputs(experiment, folder)
     places = ["collection.passages", "splits.test.exclude", "systems.published.run", "encoders.encoder.released"]
     assert [line.split(": found")[0] for line in lines] == [*places, "expanders.doc2query.file", "papers"]
@@ -154,7 +154,7 @@ def test_a_folder_and_a_pipe_are_no_files(experiment, folder, make):
 
 
 def test_a_file_that_looks_like_an_option_is_refused(experiment, folder):
-    experiment.config["splits"]["test"]["queries"] = "-q.tsv"
+    experiment = adjusted(experiment, {"splits test queries": "-q.tsv"})
     line = one(preflight.check_inputs(experiment, folder))
     assert line.startswith(
         "splits.test.queries: found -q.tsv, expected a path that does not begin with a hyphen; write ./"
@@ -162,9 +162,8 @@ def test_a_file_that_looks_like_an_option_is_refused(experiment, folder):
 
 
 def test_folders_that_are_not_there_are_named(experiment, folder):
-    experiment.config["base_models"]["small"] = {"pretrained": "./models/small"}
-    experiment.config["downloads"]["folder"] = "mine"
-    experiment.config["collection"] = {"folder": "texts"}
+    changes = {"base_models small": {"pretrained": "./models/small"}, "collection": {"folder": "texts"}}
+    experiment = adjusted(experiment, {**changes, "downloads folder": "mine"})
     assert [line.split(", expected")[0] for line in preflight.check_inputs(experiment, folder)] == [
         "collection.folder: found texts, no such folder",
         "downloads.folder: found mine, no such folder",
@@ -174,7 +173,7 @@ def test_folders_that_are_not_there_are_named(experiment, folder):
         (folder / name).mkdir(parents=True)
     assert preflight.check_inputs(experiment, folder) == []
     # The rule that fetches it asks the hub.
-    experiment.config["base_models"]["small"] = {"pretrained": "somebody/model", "revision": "abc"}
+    experiment = adjusted(experiment, {"base_models small": {"pretrained": "somebody/model", "revision": "abc"}})
     assert preflight.check_inputs(experiment, folder) == []
 
 
@@ -186,11 +185,10 @@ def test_a_model_of_another_kind_than_the_config_says_is_refused(experiment, fol
     config["encoders"]["splade"] = {**config["encoders"]["encoder"], "kind": "sparse"}
     for section, name in (("encoders", "splade"), ("rerankers", "late"), ("rerankers", "cross")):
         config[section][name] |= {"pretrained": "models/released"}
-        config["base_models"][released_name(section, name)] = {"pretrained": "models/released"}
-    lines = preflight.check_inputs(experiment, folder)
+    lines = preflight.check_inputs(Experiment.of(config), folder)
     assert [line.split(", expected ")[1] for line in lines] == [
-        "MultiVectorEncoder; configure it as what it is",
         "CrossEncoder; configure it as what it is",
+        "MultiVectorEncoder; configure it as what it is",
     ]
 
 

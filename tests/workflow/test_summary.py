@@ -1,7 +1,6 @@
 import pytest
 
 from cort.config.comparisons import pairs
-from cort.config.experiment import Experiment
 from cort.config.load import complete
 from cort.evaluation.comparisons import Comparisons
 from cort.formats.artifacts import write_artifact
@@ -39,7 +38,7 @@ def written(**evaluation):
 
 @pytest.fixture
 def experiment():
-    return Experiment(complete(written(contrasts=[["re", "both"], ["published", "one"]]), "d.yaml"))
+    return complete(written(contrasts=[["re", "both"], ["published", "one"]]), "d.yaml")
 
 
 def test_systems_are_compared_with_parts_starts_and_what_is_asked_for(experiment):
@@ -61,7 +60,7 @@ def test_a_released_encoder_is_compared_with_its_training():
     config["systems"] = {name: {"retrieve": name} for name in ("bm25", "tuned", "other", "as_is")}
     config["systems"]["graph"] = {"retrieve": "as_is", "onng": {}}
     del config["rerankers"]
-    assert pairs(Experiment(complete(config, "d.yaml")), "test")["starts"] == [("tuned", "as_is")]
+    assert pairs(complete(config, "d.yaml"), "test")["starts"] == [("tuned", "as_is")]
 
 
 def test_smaller_vectors_are_systems_of_their_own_compared_with_the_whole_ones():
@@ -72,7 +71,7 @@ def test_smaller_vectors_are_systems_of_their_own_compared_with_the_whole_ones()
         "one-2": {"retrieve": "first", "dimension": 2},
         "one-2-int8": {"retrieve": "first", "dimension": 2, "storage": "int8"},
     }
-    experiment = Experiment(complete(config, "d.yaml"))
+    experiment = complete(config, "d.yaml")
     contrasts = [("half", "two"), ("one-2", "one"), ("one-2-int8", "one")]
     assert pairs(experiment, "test")["contrasts"] == contrasts
     small = experiment.systems["one-2-int8"]

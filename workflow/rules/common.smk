@@ -37,7 +37,7 @@ from cort.config.downloads import file_pattern, resolve
 from cort.config.experiment import Experiment
 from cort.retrieval.indexes import GRAPHS, INDEXES
 from cort.config import paths
-from cort.config.entries import any_of, is_copied
+from cort.config.entries import any_of
 from cort.runtime.command_line import words_of
 from cort.runtime.devices import visible_devices
 from cort.runtime.interruption import ATTACHED
@@ -68,15 +68,14 @@ retry_no_mistakes()
 try:
     for file in workflow.configfiles:
         read(file)
-    completed = complete(config, str(workflow.configfiles[-1]) if workflow.configfiles else "config")
-    # Removes the key `extends`, and sections that the experiment leaves out of the one it extends.
-    config.clear()
-    config.update(completed)
+    written = complete(config, str(workflow.configfiles[-1]) if workflow.configfiles else "config")
 except ConfigError as error:
     raise WorkflowError(str(error)) from None
 
-config.update(resolve(config))
-experiment = Experiment(config)
+experiment = Experiment(resolve(written.root))
+# Removes the key `extends`, and sections that the experiment leaves out of the one it extends.
+config.clear()
+config.update(experiment.config)
 
 MODEL_FILES = ("model.safetensors", "config.json", "tokenizer.json", "tokenizer_config.json")
 TABLES = (".csv", ".md", ".tex")
@@ -147,7 +146,7 @@ def whole_experiment(wildcards):
     """All results, if the files that the config names are there: Snakemake's own message would not name their keys."""
     from workflow.preflight import check_inputs
 
-    if problems := check_inputs(experiment, Path.cwd()):
+    if problems := check_inputs(written, Path.cwd()):
         raise WorkflowError("\n".join(problems))
     return inputs.targets(experiment)
 

@@ -104,7 +104,7 @@ rule import_split:
     benchmark:
         "benchmarks/{dataset}/import_split/{split}.tsv"
     wildcard_constraints:
-        split=any_of(name for name, split in config["splits"].items() if is_copied(split)),
+        split=any_of(name for name, split in experiment.splits.items() if split.is_copied),
     localrule: True
     params:
         code=code_of("import_split"),
@@ -168,7 +168,7 @@ rule judge:
 
 rule generate:
     input:
-        inputs.candidates_of_splits(experiment) if experiment.splits_with("generate") else [],
+        inputs.candidates_of_splits(experiment) if experiment.generated_from else [],
     output:
         queries=paths.IMPORTED_QUERIES,
         qrels=paths.IMPORTED_QRELS,

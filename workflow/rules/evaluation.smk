@@ -26,7 +26,7 @@ rule aggregate:
 
 rule evaluate:
     input:
-        run=paths.measured_run(config),
+        run=experiment.measured_run,
         queries=paths.QUERIES,
         qrels=paths.QRELS,
     output:
@@ -86,7 +86,7 @@ rule depths:
 
 rule overlap:
     input:
-        runs=of(inputs.of_split, paths.measured_run(config)),
+        runs=of(inputs.of_split, experiment.measured_run),
         queries=paths.QUERIES,
     output:
         paths.OVERLAP,
@@ -146,8 +146,8 @@ rule agreement:
 
 rule consistency:
     input:
-        run=paths.measured_run(config),
-        reference=chosen(paths.measured_run(config), system="evaluation.consistency.reference"),
+        run=experiment.measured_run,
+        reference=chosen(experiment.measured_run, system="evaluation.consistency.reference"),
     output:
         paths.CONSISTENCY,
     log:

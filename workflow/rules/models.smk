@@ -18,9 +18,7 @@ from cort.config.models import (
 )
 from cort.config.training import Optimization
 
-OWN_BASE_MODELS = {
-    name: model for name, model in config["base_models"].items() if experiment.released_model(name) is None
-}
+OWN_BASE_MODELS = {name: model for name, model in config["base_models"].items() if name not in experiment.released}
 
 
 rule base_model:
@@ -665,7 +663,7 @@ rule import_expansions:
 
 rule expand:
     input:
-        model=of(inputs.weights, "expanders"),
+        model=f"{paths.RELEASED_EXPANDER}model.safetensors",
         tokens=tokens("expanders.{expander}", "passages"),
     output:
         paths.EXPANSION_SHARD,
@@ -697,7 +695,7 @@ rule expand:
 
 rule weigh:
     input:
-        model=of(inputs.weights, "weighers"),
+        model=f"{paths.RELEASED_WEIGHER}model.safetensors",
         tokens=tokens("weighers.{weigher}", "passages"),
     output:
         paths.TERM_WEIGHTS_SHARD,

@@ -165,7 +165,7 @@ rule report:
 rule submission:
     input:
         run=chosen(
-            paths.measured_run(config),
+            experiment.measured_run,
             split="submissions.{submission}.split",
             system="submissions.{submission}.system",
         ),

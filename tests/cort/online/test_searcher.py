@@ -11,8 +11,7 @@ import pytest
 import torch
 
 from cort import encode, score
-from cort.config.experiment import Experiment
-from cort.config.stored import needed_for, open_systems, read_experiment, typical_systems
+from cort.config.stored import needed_for, open_systems, read_experiment, read_needed, typical_systems
 from cort.formats import tables
 from cort.formats.artifacts import write_artifact
 from cort.formats.cleaning import FORMS
@@ -53,12 +52,13 @@ def test_settings_are_read_as_they_were_written_wherever_results_are_moved(tmp_p
 def test_a_part_of_the_settings_is_enough_for_some_systems(tmp_path):
     results = results_with(tmp_path)
     for name in SYSTEMS:
-        part = Experiment(needed_for(results, [name]), tmp_path)
+        part = read_needed(needed_for(results, [name]))
+        part.folder = tmp_path
         found, expected = (
             {at: [*system.files()] for at, system in open_systems(which, [name]).items()} for which in (part, results)
         )
         assert found == expected
-        assert part.config["collection"]["aggregate"] == results.config["collection"]["aggregate"]
+        assert part.collection.aggregate == results.collection.aggregate
     assert needed_for(results, ["bm25"])["encoders"] == {}
 
 
