@@ -20,7 +20,6 @@ from cort.config.experiment import Experiment
 from cort.config.files import named_files
 from cort.config.models import PretrainedBase
 from cort.models.layout import CLASSES, check_released
-from cort.retrieval.anserini import fat_jar
 from cort.retrieval.indexes import INSTALL_FAISS, INSTALL_HNSWLIB, META_FILE
 from cort.runtime.devices import visible_devices
 from cort.runtime.errors import InputError, input_error, shorten
@@ -122,6 +121,8 @@ def check_writable(experiment: Experiment, folder: Path) -> list[str]:
 
 def check_java() -> list[str]:
     """Start Lucene's Java."""
+    from cort.retrieval.anserini import fat_jar
+
     try:
         fat_jar()
         java = java_home() / "bin" / "java"

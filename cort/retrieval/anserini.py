@@ -209,7 +209,7 @@ def check_manifest(index: str | Path, forms: Collection[str] = FORMS) -> Form:
     try:
         manifest = read_json(path)
     except OSError:
-        fix = f"build it with `python -m cort.index {IMPACTS if IMPACTS in forms else 'bm25'}`"
+        fix = f"build it with `python -m cort.index {'bm25' if {*FORMS} & {*forms} else IMPACTS}`"
         raise input_error(index, f"no complete {MANIFEST}", "the folder of an index", fix) from None
     text, language = (manifest[name].read(str) for name in ("text", "language"))
     if text not in forms:

@@ -326,10 +326,12 @@ def test_files_of_another_model_are_refused(built, tmp_path, file, change, syste
 def test_missing_files_are_named(built, tmp_path):
     results = shutil.copytree(built / "results" / "tiny", tmp_path / "tiny")
     stored = read_experiment(results / "experiment.yaml")
-    files = {"cort": "embeddings/encoder/passages.1-of-1.arrow", "bm25": "lexical/bm25/index/manifest.json"}
-    for system, file in files.items():
+    missing = "lexical/bm25/index: found no complete manifest.json, .* build it with `python -m cort.index bm25`"
+    vectors = "embeddings/encoder/passages.1-of-1.arrow"
+    cases = {"cort": (vectors, vectors), "bm25": ("lexical/bm25/index/manifest.json", missing)}
+    for system, (file, words) in cases.items():
         (results / file).unlink()
-        with pytest.raises(InputError, match=file):
+        with pytest.raises(InputError, match=words):
             open_searcher(stored, [system])
 
 
