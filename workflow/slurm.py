@@ -139,7 +139,7 @@ class Failures:
         name = f"group {job.groupid}" if job.is_group() else job.rule.name
         self._lines[key] = (name, reason, [str(path) for part in jobs for path in part.log], log)
         if final:
-            self.refused |= {*key}
+            self.refused.update(key)
 
     def drop(self, job: Any) -> None:
         """Forget a job that ended well."""

@@ -13,12 +13,10 @@ import os
 import re
 import time
 from base64 import urlsafe_b64decode
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-from workflow import slurm
 
 #: beginning of an error in the log of a stage
 ERROR = re.compile(r"^\d\d:\d\d:\d\d ERROR ", re.MULTILINE)
@@ -86,15 +84,17 @@ def limit(workflow: Any, resource: str, amount: int) -> int:
     return amount if chosen is None else min(amount, chosen)
 
 
-def retry_no_mistakes() -> None:
+def retry_no_mistakes(refused: Collection[int] = ()) -> None:
     """Let Snakemake (`retries`) try no job again that SLURM refused, or whose stage logged an error, but for memory.
 
     What a signal ends logs no error: too little memory, the end of the time, a node that is needed for others.
+
+    :param refused: numbers of the jobs that SLURM refused until now.
     """
     from snakemake.jobs import GroupJob, Job
 
     def restart_times(job: Job) -> int:
-        mistaken = job.jobid in slurm.failures.refused or any(map(_has_mistake, job.log))
+        mistaken = job.jobid in refused or any(map(_has_mistake, job.log))
         return 0 if mistaken else int(job.rule.restart_times)
 
     Job.restart_times = property(restart_times)
@@ -159,17 +159,18 @@ def _has_mistake(log: str) -> bool:
     return bool(error) and "memory" not in error[0].lower()
 
 
-def failures(logs: Sequence[str]) -> list[str]:
+def failures(logs: Sequence[str], others: Collection[int] = ()) -> list[str]:
     """Name the jobs that failed in the end with their logs, from the logs of Snakemake, which may be long.
 
     Those that Ctrl-C ended did not fail.
+
+    :param others: numbers of jobs to leave out.
     """
     text = "".join(Path(log).read_text("utf-8", "replace").partition(INTERRUPTED)[0] for log in logs)
     error = r"^Error in rule (\w+):\n(?: .*\n)*? +jobid: (\d+)\n(?: .*\n)*? +log: ([^\s,]+)"
     jobs = re.findall(error, text, re.MULTILINE)
-    others = {*re.findall(r"^Finished jobid: (\d+) ", text, re.MULTILINE), *map(str, slurm.failures.ids)}
-    lines = [f"{rule} failed; its log is {file}" for rule, job, file in jobs if job not in others]
-    return list(dict.fromkeys([*lines, *slurm.failures.lines(STARTED)]))
+    left_out = {*re.findall(r"^Finished jobid: (\d+) ", text, re.MULTILINE), *map(str, others)}
+    return list(dict.fromkeys(f"{rule} failed; its log is {file}" for rule, job, file in jobs if job not in left_out))
 
 
 def plan(arguments: Sequence[str]) -> tuple[list[Job], bool]:

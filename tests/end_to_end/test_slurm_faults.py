@@ -48,7 +48,7 @@ def ids(jobs):
 
 def last_lines(output):
     """The lines of `onerror`, which name the failed jobs."""
-    return [line for line in output.splitlines() if " failed: " in line]
+    return re.findall(r"^\w+ failed: .*", output, re.MULTILINE)
 
 
 def slurm_log(tree, job):

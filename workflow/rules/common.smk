@@ -77,7 +77,7 @@ os.environ[ATTACHED] = "1"
 # Stages inherit this; those that can save their work handle the signal.
 signal.signal(signal.SIGUSR1, signal.SIG_IGN)
 
-retry_no_mistakes()
+retry_no_mistakes(slurm.failures.refused)
 keep_outputs_in_jobs()
 
 try:
