@@ -41,7 +41,8 @@ onerror:
     print(*snakemake_api.failures(log))
 """
 USED = {
-    Workflow: "executor_plugin executor_settings resource_settings is_main_process nodes dag touch global_resources register_resource rules persistence",
+    Workflow: "is_main_process nodes dag touch global_resources register_resource rules persistence executor_plugin "
+    "executor_settings resource_settings",
     Rule: "shellcmd restart_times",
     DAG: "toposorted needrun needrun_jobs reason",
     Job: "benchmark cleanup jobid wildcards_dict",
