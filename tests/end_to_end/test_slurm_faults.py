@@ -99,7 +99,7 @@ def test_an_orphan_is_named_and_overwrites_nothing(sandbox, tree, tmp_path):
     ("resources", "reason"),
     [
         ("import_run:slurm_partition=nope", "Invalid partition name specified"),
-        ("import_run:gpu=7", "Requested node configuration is not available"),
+        pytest.param("import_run:gpu=7", "Requested node configuration is not available", marks=pytest.mark.exhaustive),
     ],
 )
 def test_a_job_that_slurm_refuses_has_one_attempt_and_is_named_in_the_end(sandbox, tree, resources, reason):
