@@ -21,7 +21,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 STARTED := $(shell date +%s)
 
 .DEFAULT_GOAL := results
-.PHONY: results summary inspect verdict matrix explore plan why environment hnswlib test lint bench gpu-check crash-test full-size smoke-test docs lock clean-cache clean
+.PHONY: results summary inspect verdict matrix explore plan why environment hnswlib test lint bench gpu-check crash-test slurm-test full-size smoke-test docs lock clean-cache clean
 
 # make expands a recipe after its prerequisites are made, so $(shell) below is the time at which the build starts.
 results: environment
@@ -154,6 +154,10 @@ full-size: environment
 smoke-test: $(VENV)/.installed-dev
 	SMOKE_DATA="$(DATA)" SMOKE_CONFIGS="$(CONFIGS)" SMOKE_KILLS="$(KILLS)" SMOKE_SLURM="$(SLURM)" \
 		$(BIN)/python -m pytest -s tests/end_to_end/test_smoke.py
+
+# All faults of a cluster, on a SLURM of this machine (Debian: slurm-wlm, munge).
+slurm-test: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest --durations 5 tests/end_to_end/test_slurm_faults.py
 
 # Kills and resumes builds of the tests' tiny experiment. KILLS=100 SEED=2 for more.
 crash-test: $(VENV)/.installed-dev

@@ -23,6 +23,7 @@ from pathlib import Path
 
 from cort.config import paths
 from cort.config.load import ConfigError, read
+from cort.runtime.claims import CLAIMS
 from cort.runtime.files import UNFINISHED
 from workflow.snakemake_api import Job, PlanError, made_files, plan
 
@@ -43,10 +44,11 @@ def clean(root: Path) -> Iterator[tuple[Path, int]]:
         size = size_of(folder)
         shutil.rmtree(folder)
         yield folder, size
-    for shard in old_shards(sorted((root / "results").rglob("*"))):
-        size = size_of(shard)
-        shard.unlink()
-        yield shard, size
+    results = sorted((root / "results").rglob("*"))
+    for file in (*old_shards(results), *(path for path in results if path.match(CLAIMS))):
+        size = size_of(file)
+        file.unlink()
+        yield file, size
 
 
 def size_of(path: Path) -> int:

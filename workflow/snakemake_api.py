@@ -9,10 +9,11 @@ import contextlib
 import io
 import json
 import logging.handlers
+import os
 import re
 import time
 from base64 import urlsafe_b64decode
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -83,15 +84,65 @@ def limit(workflow: Any, resource: str, amount: int) -> int:
     return amount if chosen is None else min(amount, chosen)
 
 
-def retry_no_mistakes() -> None:
-    """Let Snakemake (`retries`) try no job again whose stage logged an error, unless this was about memory.
+def retry_no_mistakes(refused: Collection[int] = ()) -> None:
+    """Let Snakemake (`retries`) try no job again that SLURM refused, or whose stage logged an error, but for memory.
 
     What a signal ends logs no error: too little memory, the end of the time, a node that is needed for others.
+
+    :param refused: numbers of the jobs that SLURM refused until now.
     """
     from snakemake.jobs import GroupJob, Job
 
-    Job.restart_times = property(lambda job: 0 if any(map(_has_mistake, job.log)) else job.rule.restart_times)
+    def restart_times(job: Job) -> int:
+        mistaken = job.jobid in refused or any(map(_has_mistake, job.log))
+        return 0 if mistaken else int(job.rule.restart_times)
+
+    Job.restart_times = property(restart_times)
     GroupJob.restart_times = property(lambda group: min(job.restart_times for job in group.jobs))
+
+
+def keep_outputs_in_jobs() -> None:
+    """Let only the main process of a build delete the outputs of a failed job.
+
+    The processes of Snakemake in a job on a cluster may outlive it. If their stage then fails, because a later build
+    has started it again, the outputs are those of the later one.
+    """
+    from snakemake.jobs import Job
+
+    if hasattr(Job, "cleanup_of_main"):
+        return
+
+    async def cleanup(job: Job, skip_outputs: Sequence[Any]) -> None:
+        if job.dag.workflow.is_main_process:
+            await job.cleanup_of_main(skip_outputs)
+
+    Job.cleanup_of_main, Job.cleanup = Job.cleanup, cleanup
+
+
+def set_missing_defaults(workflow: Any, **amounts: int | str) -> None:
+    """Add to the default resources of rules that follow, and of jobs, what the profile or user has not set."""
+    from snakemake.resources import Resource
+
+    defaults = workflow.resource_settings._parsed_default_resources
+    for name, amount in amounts.items():
+        if name not in defaults:
+            defaults[name] = Resource.from_cli_expression(name, str(amount), with_threads_arg=True)
+
+
+def partitions_of(workflow: Any) -> Path | None:
+    """Return the file of the SLURM plugin's partitions, None if there is none."""
+    chosen = getattr(workflow.executor_settings, "partition_config", None) or os.getenv("SNAKEMAKE_SLURM_PARTITIONS")
+    return Path(chosen) if chosen else None
+
+
+def submits_to_slurm(workflow: Any) -> bool:
+    """Whether the jobs of this process go to SLURM."""
+    return workflow.executor_plugin is not None and workflow.executor_plugin.name == "slurm"
+
+
+def longest_runtime(workflow: Any) -> int | None:
+    """Limit of the time of a job, in minutes, None for no limit."""
+    return workflow.global_resources.get("runtime").value  # type: ignore[no-any-return]
 
 
 def is_new(workflow: Any, file: str) -> bool:
@@ -108,16 +159,18 @@ def _has_mistake(log: str) -> bool:
     return bool(error) and "memory" not in error[0].lower()
 
 
-def failures(logs: Sequence[str]) -> list[str]:
+def failures(logs: Sequence[str], others: Collection[int] = ()) -> list[str]:
     """Name the jobs that failed in the end with their logs, from the logs of Snakemake, which may be long.
 
     Those that Ctrl-C ended did not fail.
+
+    :param others: numbers of jobs to leave out.
     """
     text = "".join(Path(log).read_text("utf-8", "replace").partition(INTERRUPTED)[0] for log in logs)
     error = r"^Error in rule (\w+):\n(?: .*\n)*? +jobid: (\d+)\n(?: .*\n)*? +log: ([^\s,]+)"
     jobs = re.findall(error, text, re.MULTILINE)
-    finished = set(re.findall(r"^Finished jobid: (\d+) ", text, re.MULTILINE))
-    return list(dict.fromkeys(f"{rule} failed; its log is {file}" for rule, job, file in jobs if job not in finished))
+    left_out = {*re.findall(r"^Finished jobid: (\d+) ", text, re.MULTILINE), *map(str, others)}
+    return list(dict.fromkeys(f"{rule} failed; its log is {file}" for rule, job, file in jobs if job not in left_out))
 
 
 def plan(arguments: Sequence[str]) -> tuple[list[Job], bool]:

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from cort import __version__
+from cort.runtime.claims import claiming
 from cort.runtime.command_line import Parser, parse_options, places_of
 from cort.runtime.errors import InputError, input_error
 from cort.runtime.files import DISK_IS_FULL
@@ -86,7 +87,8 @@ def main_of(options: type[Options], stage: Callable[[Options], None], prog: str 
         def work() -> None:
             values = parse_options(options, args)
             check_places(values)
-            stage(values)
+            with claiming([place.path for place in places_of(values) if place.is_output]):
+                stage(values)
 
         return _run(parser.prog, work, args.log, sys.argv[1:] if argv is None else argv)
 

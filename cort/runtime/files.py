@@ -15,6 +15,7 @@ from itertools import count
 from pathlib import Path
 from threading import Event
 
+from cort.runtime.claims import check_claim
 from cort.runtime.errors import InputError
 
 #: pattern of the names of folders with unfinished files
@@ -33,12 +34,15 @@ def atomic_file(path: str | Path) -> Iterator[Path]:
     """Yield a temporary path; rename it into place on success, delete it on any failure.
 
     Several processes, even on several hosts, may write one target: it is always the complete file of one of them.
+
+    :raises InputError: if another stage has claimed the target since this one started (`cort/runtime/claims.py`).
     """
     target = Path(path)
     with _own_folder(target) as own:
         temporary = own / target.name
         yield temporary
         _fsync(temporary)
+        check_claim(target)
         os.replace(temporary, target)
         _fsync(target.parent)
 
@@ -49,6 +53,8 @@ def atomic_folder(path: str | Path) -> Iterator[Path]:
 
     Several processes may write one target: it is always the complete folder of one of them. While an old folder is
     replaced, there is none for an instant.
+
+    :raises InputError: if another stage has claimed the target since this one started (`cort/runtime/claims.py`).
     """
     target = Path(path)
     with _own_folder(target) as own:
@@ -58,6 +64,7 @@ def atomic_folder(path: str | Path) -> Iterator[Path]:
         for part in [*sorted(temporary.rglob("*")), temporary]:
             if part.is_dir() or part.is_file():
                 _fsync(part)
+        check_claim(target)
         _replace_folder(temporary, target, own)
         _fsync(target.parent)
 

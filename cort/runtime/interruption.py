@@ -43,10 +43,15 @@ def end_with_parent() -> None:
 
 
 def unwind_on_signals() -> None:
-    """Let SIGTERM and SIGUSR1 end the process with an exception, so that temporary files are deleted."""
+    """Let SIGTERM and SIGUSR1 end the process with an exception, so that temporary files are deleted.
+
+    A SIGUSR1 that is ignored stays so: a warning before a time limit, when nothing can be saved yet, must not cost the
+    attempt.
+    """
     if _is_main_thread():
         for number in (signal.SIGTERM, signal.SIGUSR1):
-            signal.signal(number, lambda number, _: sys.exit(128 + number))
+            if number == signal.SIGTERM or signal.getsignal(number) != signal.SIG_IGN:
+                signal.signal(number, lambda number, _: sys.exit(128 + number))
 
 
 class Requests:

@@ -1,9 +1,11 @@
-"""profiles/slurm on a real SLURM of one node: what jobs ask for and get, and what becomes of a build if things fail."""
+"""profiles/slurm on a SLURM of three nodes: what jobs ask for and get, and what becomes of a build if jobs fail."""
 
+import os
 import re
 import shutil
 import signal
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -105,6 +107,31 @@ def test_time_grows_up_to_the_limit_of_the_profile(unbuilt):
     assert (first["encode"], last["encode"]) == ([2, 1, 1_440], [2, 1, 4_320])
 
 
+@pytest.mark.parametrize(("chosen", "extra"), [((), "--signal=USR1@300"), (("slurm_extra='--qos=x'",), "--qos=x")])
+def test_default_resources_of_users_replace_no_other_ones(unbuilt, chosen, extra):
+    words = ("--workflow-profile", "profiles/slurm", "--configfile", TINY, "--dry-run", "--cores", 2)
+    status, output = snakemake(unbuilt, *words, "--default-resources", "slurm_account=lab", *chosen, "--", RUNS[0])
+    assert status == 0, output
+    lines = re.findall(r"^    resources: (.*)", output, re.MULTILINE)
+    parts = {"slurm_account=lab", "nodes=1", f"slurm_extra={extra}"}
+    assert lines
+    assert [line for line in lines if not parts <= {*line.split(", ")}] == []
+
+
+@pytest.mark.parametrize("nodes", ["8 (null)", "8 gpu:2"])
+def test_jobs_ask_for_what_the_nodes_have_by_gpu(unbuilt, tmp_path, monkeypatch, nodes):
+    (tmp_path / "sinfo").write_text(f"#!/bin/sh\necho '{nodes}'\n", "utf-8")
+    (tmp_path / "sinfo").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    words = ("--workflow-profile", "profiles/slurm", "--configfile", TINY, "--dry-run", "--cores", 8)
+    status, output = snakemake(unbuilt, *words)
+    assert status == 0, output
+    (encode,) = re.findall(r"^rule encode:\n((?: .*\n)+)", output, re.MULTILINE)
+    expected = ("threads: 4", "gpu=1,") if "gpu" in nodes else ("threads: 8", "gpu=0,")
+    assert all(part in encode for part in expected)
+    assert ("gpu=1," in output) == ("gpu" in nodes)
+
+
 def test_missing_packages_are_named_in_one_line(tmp_path):
     tools = tmp_path / "tools"
     tools.mkdir()
@@ -193,7 +220,9 @@ def tree(sandbox, tmp_path_factory):
     }
     run = cluster.Run(sandbox, tree, cluster.write_profile(tree, "bad-day", set_resources=limits, config={"shards": 2}))
     run.wait_until(lambda: {"cort.train"} & {stage["stage"] for stage in sandbox.stages()}, "training", 900)
-    sandbox.restart_controller(pause=3)
+    sandbox.end_controller()
+    time.sleep(3)
+    sandbox.start_controller()
     run.wait_until(hanging.exists, "the job to cancel", 900)
     sandbox.command("scancel", sandbox.jobs("retrieve_graph", "cort-onng")[-1]["JobId"])
     status, output = run.wait()
@@ -367,28 +396,3 @@ def test_jobs_over_their_memory_are_tried_again_with_more_and_those_with_wrong_d
     assert memory == [number * memory[0] for number in (1, 2, 3, 4)]
     assert [job["rule"] for job in jobs if not group_of(job)] == ["import_run"]
     assert "much" in output
-
-
-@pytest.mark.slow
-def test_killed_snakemake_is_started_again_while_its_jobs_go_on(sandbox, built, finished):
-    profile = cluster.write_profile(finished, "killed")
-    name = RUNS[SYSTEMS.index("cort-onng")]
-    (finished / name).unlink()
-    before = len(sandbox.jobs("retrieve_graph", "cort-onng"))
-    waiting = [sandbox.inject(["cort.retrieve", "graph", "cort-onng"], cluster.WAIT_FOR_GO) for _ in range(2)]
-    first = cluster.Run(sandbox, finished, profile, *RUNS)
-    first.wait_until(waiting[0].exists, "the first job")
-    first.kill()
-    # Its lock is left.
-    assert cluster.Run(sandbox, finished, profile, "--unlock").wait()[0] == 0
-    second = cluster.Run(sandbox, finished, profile, *RUNS)
-    second.wait_until(waiting[1].exists, "the second job")
-    # Two jobs write the same file now.
-    assert states(sandbox, "retrieve_graph", "cort-onng")[before:] == ["RUNNING", "RUNNING"]
-    (sandbox.faults / "go").touch()
-    status, output = second.wait()
-    assert status == 0, output[-10_000:]
-    both = ["COMPLETED", "COMPLETED"]
-    cluster.wait_until(lambda: states(sandbox, "retrieve_graph", "cort-onng")[before:] == both, "the first job's end")
-    assert is_done(finished)
-    assert (finished / name).read_bytes() == (built / name).read_bytes()

@@ -20,7 +20,7 @@ STARTED = re.compile(r"^Job (\d+): (.+)$", re.MULTILINE)
 FINISHED = re.compile(r"^Finished jobid: (\d+) \(Rule: (\w+)\)", re.MULTILINE)
 # Files that contain times, depend on how Lucene's threads were scheduled, or were left by killed writers.
 VARIABLE_FILES = re.compile(
-    r"/(audit|lexical/[^/]+/index)/|/(curve\.csv|provenance\.json|report/index\.html)$|/report/(tables/stages|\w+/audits)\.|\.tmp/"
+    r"/(audit|lexical/[^/]+/index)/|/(curve\.csv|provenance\.json|report/index\.html)$|/report/(tables/stages|\w+/audits)\.|\.tmp/|\.claim$"
 )
 
 

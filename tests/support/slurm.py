@@ -8,7 +8,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -26,6 +25,15 @@ FAIL = "import os; os._exit(1)"
 EXCEED_MEMORY = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
 HANG = "import time; time.sleep(900)"
 WAIT_FOR_GO = "import time\nwhile not (folder / 'go').exists(): time.sleep(0.1)"
+# When the stage has written its output, and before that is put in place.
+WAIT_IN_THE_END = """
+import os, time
+fsync = os.fsync
+def wait(descriptor):
+    while not (folder / "go").exists(): time.sleep(0.1)
+    fsync(descriptor)
+os.fsync = wait
+"""
 SAVE_WHEN_WARNED = """
 import os, signal, time
 snakemake = os.getppid()
@@ -59,14 +67,19 @@ def variables(folder):
 
 
 class Sandbox:
-    """A SLURM of its own, from `start` to `stop`; `faults` are those of the stages in its jobs."""
+    """A SLURM of its own, from `start` to `stop`; `faults` are those of the stages in its jobs.
 
-    def __init__(self, folder):
-        self.folder = Path(folder)
+    Two of its three nodes have a number of GPUs: 2 or 0.
+    """
+
+    def __init__(self, folder, gpus=2):
+        self.folder, self.gpus = Path(folder), gpus
         self.faults = self.folder / "faults"
 
     def call(self, action):
-        return subprocess.run([SCRIPT, action, self.folder / "slurm"], capture_output=True, text=True, check=False)
+        environment = {**os.environ, "GPUS": str(self.gpus)}
+        command = [SCRIPT, action, self.folder / "slurm"]
+        return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 
     def start(self):
         done = self.call("start")
@@ -108,15 +121,16 @@ class Sandbox:
         found.sort(key=lambda job: int(job["JobId"]))
         return [job for job in found if rule in (None, job["rule"]) and wildcards in job["wildcards"]]
 
-    def restart_controller(self, pause):
-        """End slurmctld as an administrator does, and start it again after so many seconds.
+    def end_controller(self):
+        """End slurmctld as an administrator does.
 
         Killed, it would forget jobs it had just accepted, and give their numbers to others.
         """
         pid = int((self.folder / "slurm" / "run" / "slurmctld.pid").read_text())
         os.kill(pid, signal.SIGTERM)
         wait_until(lambda: not Path(f"/proc/{pid}").exists(), "slurmctld to end", 30)
-        time.sleep(pause)
+
+    def start_controller(self):
         self.command("slurmctld")
 
     # Faults.
@@ -146,12 +160,13 @@ def write_profile(tree, name, **settings):
 class Run:
     """A Snakemake run that submits jobs to a sandbox, in a process of its own."""
 
-    def __init__(self, sandbox, tree, profile, *words):
+    def __init__(self, sandbox, tree, profile, *words, environment=None):
         command = [Path(sys.executable).parent / "snakemake", *words, "--workflow-profile", profile]
         command += ["--configfile", "tiny/tiny.yaml"]
         self.log = tree / f"{profile}.log"
         with open(self.log, "w", encoding="utf-8") as log:
-            options = {"cwd": tree, "env": sandbox.environment, "stdin": subprocess.DEVNULL}
+            variables = {**sandbox.environment, **(environment or {})}
+            options = {"cwd": tree, "env": variables, "stdin": subprocess.DEVNULL}
             self.process = subprocess.Popen(command, stdout=log, stderr=log, **options)
 
     def wait_until(self, condition, what, seconds=180):

@@ -15,6 +15,7 @@ from snakemake.jobs import Job, Reason
 from snakemake.persistence import MetadataRecord, PersistenceBase
 from snakemake.persistence.file import FilePersistence
 from snakemake.rules import Rule
+from snakemake_executor_plugin_slurm import Executor
 
 from cort.runtime.interruption import ATTACHED
 from tests.support.common import ROOT, wait_until
@@ -40,10 +41,12 @@ onerror:
     print(*snakemake_api.failures(log))
 """
 USED = {
-    Workflow: "is_main_process nodes dag touch global_resources register_resource rules persistence",
+    Workflow: "is_main_process nodes dag touch global_resources register_resource rules persistence executor_plugin "
+    "executor_settings resource_settings",
     Rule: "shellcmd restart_times",
     DAG: "toposorted needrun needrun_jobs reason",
-    Job: "benchmark wildcards_dict",
+    Job: "benchmark cleanup jobid wildcards_dict",
+    Executor: "__post_init__ run_job print_job_error report_job_success",
     PersistenceBase: "_params metadata",
     MetadataRecord: "shellcmd input params",
     Reason: "missing_output incomplete_output updated_input updated_input_run "

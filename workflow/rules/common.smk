@@ -43,10 +43,24 @@ from cort.runtime.devices import visible_devices
 from cort.runtime.interruption import ATTACHED
 from cort.runtime.program import ROOT
 from cort.runtime.progress import CONSOLE
-from workflow import inputs, params
+from workflow import inputs, params, slurm
 from workflow.params import code_of, look_up
 from workflow.running import SUMMARY_FOLLOWS
-from workflow.snakemake_api import cores_of, failures, is_new, limit, planned_files, retry_no_mistakes, runs_here
+from workflow.snakemake_api import (
+    STARTED,
+    cores_of,
+    failures,
+    is_new,
+    keep_outputs_in_jobs,
+    limit,
+    longest_runtime,
+    partitions_of,
+    planned_files,
+    retry_no_mistakes,
+    runs_here,
+    set_missing_defaults,
+    submits_to_slurm,
+)
 
 # Jobs run the Python that runs Snakemake, even if its environment is not activated, and the stages of this project, even
 # in another folder.
@@ -63,7 +77,8 @@ os.environ[ATTACHED] = "1"
 # Stages inherit this; those that can save their work handle the signal.
 signal.signal(signal.SIGUSR1, signal.SIG_IGN)
 
-retry_no_mistakes()
+retry_no_mistakes(slurm.failures.refused)
+keep_outputs_in_jobs()
 
 try:
     for file in workflow.configfiles:
@@ -86,8 +101,15 @@ MOST_THREADS = 8
 # Limits of this machine for all jobs together; None on a cluster, which chooses machines.
 CORES = cores_of(workflow) if runs_here(workflow) else None
 GPUS = limit(workflow, "gpu", len(visible_devices())) if runs_here(workflow) else None
+if not runs_here(workflow):
+    slurm.ask_for_gpus()
+    slurm.mend_plugin(config["dataset"], STARTED)
+    # All GPUs of a job are on one node. Jobs are warned 300 s before their time limit; training then saves its state, and
+    # the next attempt resumes.
+    set_missing_defaults(workflow, nodes=1, slurm_extra="'--signal=USR1@300'")
 # Threads of a job with a GPU, so that as many jobs as GPUs can run, and of one that leaves half of the cores to others.
-GPU_THREADS = max(1, min(MOST_THREADS, CORES // GPUS)) if CORES and GPUS else MOST_THREADS
+CPUS_PER_GPU = CORES // GPUS if CORES and GPUS else slurm.cpus_per_gpu() or MOST_THREADS
+GPU_THREADS = max(1, min(MOST_THREADS, CPUS_PER_GPU))
 HALF = max(1, min(MOST_THREADS, CORES // 2)) if CORES else MOST_THREADS
 
 if not runs_here(workflow):
@@ -232,11 +254,16 @@ def times(amount, path):
 
 
 def gpus(requested):
-    """GPUs of a job that requests a number, or the number at a path of the config: at most those of this machine."""
+    """GPUs of a job that requests a number, or the number at a path of the config: at most those of this machine.
+
+    None on a cluster without any.
+    """
 
     def get(wildcards):
         number = requested if isinstance(requested, int) else setting(requested)(wildcards)
-        return number if GPUS is None else min(number, GPUS)
+        if GPUS is None:
+            return number if slurm.has_gpus(partitions_of(workflow)) else 0
+        return min(number, GPUS)
 
     return get
 

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from cort.runtime.errors import InputError
-from cort.runtime.interruption import Interrupted, Requests, exit_status
+from cort.runtime.interruption import Interrupted, Requests, exit_status, unwind_on_signals
 from cort.training.checkpoints import Checkpoints
 from cort.training.loop import Task, fit
 from cort.training.microbatches import join_consecutive
@@ -288,3 +288,24 @@ def test_an_ignored_ctrl_c_stays_ignored():
         assert signal.getsignal(signal.SIGINT) == signal.SIG_IGN
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+def test_a_warning_that_is_ignored_ends_nothing_until_work_can_be_saved():
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGUSR1)}
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+    try:
+        unwind_on_signals()
+        signal.raise_signal(signal.SIGUSR1)
+        with Requests() as requests:
+            signal.raise_signal(signal.SIGUSR1)
+        assert requests.received == signal.SIGUSR1
+        requests.deliver()
+        with pytest.raises(SystemExit):
+            signal.raise_signal(signal.SIGTERM)
+        signal.signal(signal.SIGUSR1, signal.SIG_DFL)
+        unwind_on_signals()
+        with pytest.raises(SystemExit):
+            signal.raise_signal(signal.SIGUSR1)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -88,7 +88,7 @@ def test_a_training_that_is_interrupted_several_times_ends_with_the_same_bytes(
 
 @pytest.mark.exhaustive
 def test_two_processes_with_the_same_training_do_not_harm_each_other(stage_options, undisturbed, tmp_path):
-    """The second resumes from the first one's checkpoints, which vanish while it works."""
+    """The second resumes from the first one's checkpoints; the first then overwrites nothing."""
     folder, output = tmp_path / "checkpoints", tmp_path / "out"
     options = [*stage_options("train", output, checkpoints=folder), "--checkpoint-every", "0"]
     first = Process("train", options)
@@ -98,9 +98,12 @@ def test_two_processes_with_the_same_training_do_not_harm_each_other(stage_optio
     second = Process("train", options)
     second.wait_for("resumed at update")
     first.process.send_signal(signal.SIGCONT)
-    assert first.end() == 0
+    assert first.end() == 1
+    (error,) = first.saying("ERROR")
+    assert f"ERROR {output}/" in error
+    assert "a stage that started later writes it" in error
     assert second.end() == 0
-    assert second.saying("WARNING", "ERROR") == first.saying("WARNING best model")
+    assert second.saying("WARNING", "ERROR") == second.saying("WARNING best model")
     assert results(output) == undisturbed("train")[0]
     assert not folder.exists()
 
