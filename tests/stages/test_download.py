@@ -16,7 +16,7 @@ import yaml
 
 from cort import download
 from cort.downloads import fetch
-from cort.downloads.catalog import _load
+from cort.downloads.catalog import load_catalog
 from tests.support.archives import tar_of, zip_of
 from tests.support.common import command_line, md5_of, wait_until
 from tests.support.misbehaving_server import Step, serving
@@ -222,7 +222,7 @@ def packed(tmp_path, output):
         member = {"archive": f"test/archive.{suffix}", "member": "file.tsv", "lines": 20_000} | member
         files = {f"test/archive.{suffix}": archive, "test/taken.tsv": member}
         # Catalogues are cached by path.
-        _load.cache_clear()
+        load_catalog.cache_clear()
         (tmp_path / "catalog.yaml").write_text(yaml.safe_dump({"files": files}), "utf-8")
         named = {"name": "test/taken.tsv", "catalog": tmp_path / "catalog.yaml", "downloads": tmp_path / "own"}
         return command_line(named | {"folder": folder, "output": output})
