@@ -15,15 +15,20 @@ PERMALINKS = " ¶\u200b\uf0c1"
 _BLANK_LINE = re.compile(r"\n[^\S\n]*\n")
 
 
+#: what a reader leaves out: a kind, by which its words are counted, and a text
+Left = tuple[str, str]
+
+
 class Unread(Exception):
     """Why a file, or a row of it, gives no document: a reason to count by, and details."""
 
 
 class Content(NamedTuple):
-    """What a reader finds in a file; the title may be empty."""
+    """What a reader finds in a file, and what it leaves out; the title may be empty."""
 
     title: str
     blocks: list[Block]
+    left: tuple[Left, ...] = ()
 
 
 class Section(NamedTuple):

@@ -21,7 +21,7 @@ def test_titles_headings_blocks_and_rows():
         <ul><li>one<li>two</ul><table><tr><th>x</th><th>y</th></tr><tr><td>1<td>2</table><h3>Third</h3><pre>code</pre>
         <footer>Imprint</footer></body></html>"""
     assert html.read(page.replace("h1", "h2")).title == "The & title"
-    title, blocks = html.read(page)
+    title, blocks, _ = html.read(page)
     assert title == ""
     assert [(level, " ".join(text.split())) for level, text in blocks if text.strip()] == [
         *[(1, "First level"), (0, "Loose text"), (0, "abc d"), (0, "one"), (0, "two"), (0, "x y"), (0, "1 2")],
