@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import takewhile
 from typing import NamedTuple
 from urllib.parse import quote
 
@@ -52,7 +53,12 @@ class Document(NamedTuple):
     @property
     def text(self) -> str:
         """The whole document as a single passage: title, headings and paragraphs, separated by spaces."""
-        inner = (part for section in self.sections for part in (*section.headings[-1:], *section.paragraphs))
+        inner, above = list[str](), tuple[str, ...]()
+        for section in self.sections:
+            # A heading without text of its own stands above the first of those below it.
+            same = sum(takewhile(bool, map(str.__eq__, above, section.headings)))
+            inner += [*section.headings[min(same, len(section.headings) - 1) :], *section.paragraphs]
+            above = section.headings
         return " ".join(part for part in (self.title, *inner) if part)
 
 

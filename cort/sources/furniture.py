@@ -4,14 +4,14 @@
 |----------------------|-----------------------------------------------------------------------------------------------|
 | navigation           | `<nav>`, and the roles of a whole site                                                        |
 | outside main         | all but the one `<main>`                                                                      |
-| links between pages  | at a page's start or end, links to what the page calls previous, next, up, contents and so on |
 | table of contents    | three links or more to headings of the same page, with the texts of these                     |
+| links between pages  | at a page's start or end, links to what the page calls previous, next, up, contents and so on |
 | repeated links       | in three blocks or more, or at a page's start or end, links that many pages of a folder have  |
-| repeated edge        | what many pages of a folder have in the header or footer of the page                          |
+| repeated edge        | what many pages of a folder have in the header or footer of the page, or in `<nav>` of a main |
 | name in titles       | what almost all titles of a folder begin or end with                                          |
 | cookie notice        | a short block with a button that calls itself so                                              |
 
-The last five are looked for in pages without a single `<main>`. Many pages are a fifth, and four at least, of those in
+Links are looked for in pages without a single `<main>`. Many pages are a fifth, and four at least, of those in
 the folder of the page or in one above it. Titles count if nine in ten share it.
 """
 
@@ -20,7 +20,7 @@ from __future__ import annotations
 import re
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from itertools import groupby
 from typing import Any, NamedTuple
@@ -30,9 +30,11 @@ import numpy as np
 from cort.sources.documents import PERMALINKS, Content, Left
 
 FEWEST, RUN = 4, 3
+NAMES, LINKS = 1, 2
 SHARE, SHARE_OF_TITLES = 0.2, 0.9
 # Of `rel`: pages that a page names as its neighbours. <link rel="canonical"> and others name something else.
 NEIGHBOURS = frozenset("prev previous next up start home first last top contents toc index search glossary".split())
+KEYS = frozenset("npuh")
 _WORDS = re.compile(r"\w+")
 # Between the name of a page and that of its site: "a — b", "a: b", "a (b)".
 _CUT = re.compile(r"\s+[—–|·•:»«›‹>/~-]+\s+|:\s+|\s+(?=\()")
@@ -59,12 +61,18 @@ class Block(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """A block of a page's text; `key` is 0, or a number by which the same one is known on other pages."""
+    """A block of a page's text.
+
+    :ivar key: 0, or a number by which the same block is known on other pages.
+    :ivar is_edge: whether it is furniture wherever it stands, if other pages have it.
+    :ivar near: `LINKS` to neighbours of the page, nothing but `NAMES` of these, or 0.
+    """
 
     level: int
     text: str
     key: int = 0
     is_edge: bool = False
+    near: int = 0
 
 
 class Page(NamedTuple):
@@ -98,8 +106,9 @@ class Links:
         self.hrefs, self.words = set[str](), set[str]()
 
     def add(self, attributes: Mapping[str, str]) -> None:
-        """Keep the link of an element if it leads to a neighbour."""
-        if not NEIGHBOURS.isdisjoint(attributes.get("rel", "").lower().split()) and "href" in attributes:
+        """Keep the link of an element if it leads to a neighbour; manuals also say so by the keys that open it."""
+        is_near = not NEIGHBOURS.isdisjoint(attributes.get("rel", "").lower().split())
+        if "href" in attributes and (is_near or attributes.get("accesskey", "").lower() in KEYS):
             self.hrefs.add(attributes["href"])
             self.words |= _words(attributes.get("title", ""))
 
@@ -113,17 +122,22 @@ def only_main(blocks: list[Block], left: list[Left]) -> list[Block] | None:
     return [block for block in blocks if block.main]
 
 
-def without_links(blocks: list[Block], links: Links, title: str, left: list[Left]) -> list[Block]:
-    """Leave out what the page calls furniture, the links to neighbours, and those to headings of the page."""
+def pieces(blocks: list[Block], links: Links, title: str, left: list[Left]) -> Iterator[Piece]:
+    """Leave out what the page itself shows to be furniture, and say of the rest what may be."""
+    if main := only_main(blocks, left):
+        for block in main:
+            is_edge = block.kind == "navigation"
+            yield Piece(block.level, block.text, _key(" ".join(block.text.split())) if is_edge else 0, is_edge)
+        return
     blocks = _kept(blocks, (block.kind for block in blocks), left)
-    if links.hrefs:
-        known = links.words | _words(title)
-        start, end = _edge(blocks, links, known), len(blocks) - _edge(blocks[::-1], links, known)
-        kinds = ("links between pages" * (not start <= number < end) for number in range(len(blocks)))
-        blocks = _kept(blocks, kinds, left)
     headings = {_plain(block.text) for block in blocks if block.level}
     is_listed = [_leads_to(block, headings) for block in blocks]
-    return _kept(blocks, ("table of contents" * (size >= RUN) for size in _run_sizes(is_listed)), left)
+    known = links.words | _words(title)
+    for block in _kept(blocks, ("table of contents" * (size >= RUN) for size in _run_sizes(is_listed)), left):
+        words = block.text.split() if block.is_edge or block.linked else []
+        may_repeat = block.is_edge or 2 * block.linked > len(words)
+        near = _near(block, links, known) if links.hrefs else 0
+        yield Piece(block.level, block.text, _key(" ".join(words)) if may_repeat else 0, block.is_edge, near)
 
 
 def _kept(blocks: Iterable[Block], kinds: Iterable[str], left: list[Left]) -> list[Block]:
@@ -137,18 +151,15 @@ def _kept(blocks: Iterable[Block], kinds: Iterable[str], left: list[Left]) -> li
     return kept
 
 
-def _edge(blocks: list[Block], links: Links, known: set[str]) -> int:
-    """Count the blocks at the start that are links to neighbours, and words between them that name these."""
-    count = 0
-    for number, block in enumerate(blocks, 1):
-        words = _WORDS.findall(block.text.casefold())
-        others = sum(word not in known for word in words)
-        is_link = bool(block.hrefs) and links.hrefs.issuperset(block.hrefs)
-        if is_link and 2 * min(others, len(words) - block.linked) < len(words):
-            count = number
-        elif others or block.hrefs:
-            break
-    return count
+def _near(block: Block, links: Links, known: set[str]) -> int:
+    """Say whether a block is links to neighbours, most of whose words are links or names, or nothing but names."""
+    if block.hrefs and not links.hrefs.issuperset(block.hrefs):
+        return 0
+    words = _WORDS.findall(block.text.casefold())
+    others = sum(word not in known for word in words)
+    if block.hrefs:
+        return LINKS * (2 * min(others, len(words) - block.linked) < len(words))
+    return NAMES * (not others)
 
 
 def _leads_to(block: Block, headings: set[str]) -> bool:
@@ -164,24 +175,17 @@ def _run_sizes(flags: Iterable[bool]) -> Iterator[int]:
         yield from [size * is_set] * size
 
 
-def pieces(blocks: Iterable[Block]) -> Iterator[Piece]:
-    """Give keys to blocks that are mainly links, or in the header or footer of a page."""
-    for block in blocks:
-        words = block.text.split() if block.is_edge or block.linked else []
-        may_repeat = block.is_edge or 2 * block.linked > len(words)
-        yield Piece(block.level, block.text, _key(" ".join(words)) if may_repeat else 0, block.is_edge)
-
-
 def content_of(page: Page, shared: Shared) -> Content:
     """Return the content of a page, without what it shares with others."""
     left, kept = list(page.left), list[Piece]()
     is_shared = [piece.key in shared.blocks for piece in page.pieces]
-    sizes = [*_run_sizes(is_shared)]
-    own = [number for number, is_one in enumerate(is_shared) if not is_one] or [len(is_shared)]
-    for number, (piece, size) in enumerate(zip(page.pieces, sizes, strict=True)):
-        is_end = not own[0] <= number <= own[-1]
-        if size and (piece.is_edge or is_end or size >= RUN):
+    is_link = [is_one or piece.near == LINKS for is_one, piece in zip(is_shared, page.pieces, strict=True)]
+    start, end = _edge(page.pieces, is_link), len(is_link) - _edge(page.pieces[::-1], is_link[::-1])
+    for number, (piece, size) in enumerate(zip(page.pieces, _run_sizes(is_shared), strict=True)):
+        if size and (piece.is_edge or size >= RUN):
             left.append(("repeated edge" if piece.is_edge else "repeated links", piece.text))
+        elif not start <= number < end:
+            left.append(("repeated links" if size else "links between pages", piece.text))
         else:
             kept.append(piece)
     title, others = _title(page.title, [piece.text for piece in kept if piece.level == 1], shared.titles)
@@ -197,7 +201,7 @@ def _title(title: str, headings: list[str], shared: frozenset[int]) -> tuple[str
     others = list[str]()
     if _key(title, "=") in shared:
         title, others = "", [title]
-    for start, end in reversed([*_cuts(title)]):
+    for _, end in reversed([*_cuts(title)]):
         if _key(title[:end], "<") in shared:
             title, others = title[end:], [title[:end]]
             break
@@ -216,6 +220,17 @@ def _title(title: str, headings: list[str], shared: frozenset[int]) -> tuple[str
             if heading.casefold() in (before.casefold(), after.casefold()):
                 return "", [*others, after if heading.casefold() == before.casefold() else before]
     return title, others
+
+
+def _edge(parts: Sequence[Piece], is_link: Sequence[bool]) -> int:
+    """Count the pieces at the start that are links, with names between them."""
+    count = 0
+    for number, piece in enumerate(parts):
+        if is_link[number]:
+            count = number + 1
+        elif piece.near != NAMES:
+            break
+    return count
 
 
 def _cuts(title: str) -> Iterator[tuple[int, int]]:

@@ -15,17 +15,7 @@ from lxml.etree import HTMLParser, fromstring
 from lxml.html import defs
 
 from cort.sources.documents import Content, Left
-from cort.sources.furniture import (
-    NOTHING_SHARED,
-    Block,
-    Links,
-    Page,
-    Piece,
-    content_of,
-    only_main,
-    pieces,
-    without_links,
-)
+from cort.sources.furniture import NOTHING_SHARED, Block, Links, Page, content_of, pieces
 
 # Nobody sees the text of these; "rp" is for browsers that do not know the annotations of <ruby>.
 UNSEEN = frozenset(["script", "style", "template", "rp", "iframe", "noembed", "desc", "metadata", "defs"])
@@ -71,14 +61,7 @@ def parse(text: str) -> Page:
         title, _, rest = title.partition("<")
         blocks = [*blocks, *_parsed(f"<{rest}").blocks]
     left = list(target.left)
-    kept = only_main(blocks, left)
-    # What repeats in a <main> is content.
-    parts = (
-        pieces(without_links(blocks, target.links, title, left))
-        if kept is None
-        else (Piece(one.level, one.text) for one in kept)
-    )
-    return Page(title, tuple(parts), tuple(left))
+    return Page(title, tuple(pieces(blocks, target.links, title, left)), tuple(left))
 
 
 def blocks_of(text: str) -> tuple[list[Block], list[Left]]:
@@ -206,7 +189,7 @@ class _Target:
         if kind == "link":
             self._in_link += 1
             self._hrefs.append(attributes["href"])
-            if "rel" in attributes:
+            if "rel" in attributes or "accesskey" in attributes:
                 self.links.add(attributes)
             # The number of a footnote is no part of the word before it.
             if self._inside["power"]:
