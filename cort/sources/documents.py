@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from itertools import takewhile
+from itertools import chain, takewhile
 from typing import NamedTuple
 from urllib.parse import quote
 
@@ -12,6 +12,8 @@ from cort.formats.fields import is_odd
 #: what a reader yields: the level of a heading (from 1) with its text, or 0 with the text of a paragraph
 Block = tuple[int, str]
 
+# Words of a heading; a passage begins with at most forty of title and headings.
+LONGEST_HEADING = 25
 PERMALINKS = " ¶\u200b\uf0c1"
 _BLANK_LINE = re.compile(r"\n[^\S\n]*\n")
 
@@ -85,10 +87,16 @@ def outline(doc_id: str, content: Content) -> Document:
     title = one_line(content.title) or next((line for level, line in lines if level == 1), "")
     sections: list[tuple[tuple[str, ...], list[str]]] = [((), [])]
     above: list[Block] = []
-    for level, line in lines:
+    for (level, line), (below, _) in zip(lines, chain(lines[1:], [(1, "")]), strict=False):
         if not level:
             sections[-1][1].append(line)
             continue
         above = [*(heading for heading in above if heading[0] < level), (level, line)]
-        sections.append((tuple(text for _, text in above if text != title), []))
+        # No passage begins with a heading that has nothing below it, or is as long as a paragraph.
+        if 0 < below <= level or line.count(" ") >= LONGEST_HEADING:
+            above.pop()
+        headings = tuple(text for _, text in above if text != title)
+        sections.append((headings, [] if above[-1:] == [(level, line)] or line == title else [line]))
+    if title.count(" ") >= LONGEST_HEADING:
+        sections.insert(0, ((), [title]))
     return Document(doc_id, title, tuple(Section(headings, tuple(texts)) for headings, texts in sections if texts))

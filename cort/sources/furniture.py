@@ -33,11 +33,12 @@ FEWEST, RUN = 4, 3
 NAMES, LINKS = 1, 2
 SHARE, SHARE_OF_TITLES = 0.2, 0.9
 # Of `rel`: pages that a page names as its neighbours. <link rel="canonical"> and others name something else.
-NEIGHBOURS = frozenset("prev previous next up start home first last top contents toc index search glossary".split())
+NEIGHBOURS = frozenset(["prev", "previous", "next", "up", "start", "home", "first", "last", "top", "contents", "toc"])
+NEIGHBOURS |= frozenset(["index", "search", "glossary"])
 KEYS = frozenset("npuh")
 _WORDS = re.compile(r"\w+")
 # Between the name of a page and that of its site: "a — b", "a: b", "a (b)".
-_CUT = re.compile(r"\s+[—–|·•:»«›‹>/~-]+\s+|:\s+|\s+(?=\()")
+_CUT = re.compile(r"\s+[\u2014\u2013|·•:»«\u203a\u2039>/~-]+\s+|:\s+|\s+(?=\()")
 
 
 class Block(NamedTuple):
@@ -209,17 +210,21 @@ def _title(title: str, headings: list[str], shared: frozenset[int]) -> tuple[str
         if _key(title[start:], ">") in shared:
             title, others = title[:start], [*others, title[start:]]
             break
-    if len(headings) == 1:
-        heading = headings[0].rstrip(PERMALINKS)
-        if _words(title) <= _words(heading):
-            return "", others
-        if title.casefold() == heading.casefold():
-            return "", others
-        for start, end in _cuts(title):
-            before, after = title[:start], title[end:]
-            if heading.casefold() in (before.casefold(), after.casefold()):
-                return "", [*others, after if heading.casefold() == before.casefold() else before]
+    if len(headings) == 1 and title:
+        rest = _beyond(title, headings[0].rstrip(PERMALINKS))
+        return (title, others) if rest is None else ("", [*others, rest])
     return title, others
+
+
+def _beyond(title: str, heading: str) -> str | None:
+    """Return what a title has beside the heading, "" if it says no more, or None if it is another text."""
+    if _words(title) <= _words(heading):
+        return ""
+    for start, end in _cuts(title):
+        before, after = title[:start], title[end:]
+        if heading.casefold() in (before.casefold(), after.casefold()):
+            return after if heading.casefold() == before.casefold() else before
+    return None
 
 
 def _edge(parts: Sequence[Piece], is_link: Sequence[bool]) -> int:

@@ -38,11 +38,13 @@ UNPARSED = frozenset(["textarea", "noframes"])
 BUTTONS = frozenset(["button", "select"])
 #: a page's own words for the notice that covers it until a button is pressed, and the most words of one
 _COOKIES = re.compile(
-    r"(?:cookie|consent|gdpr|ccpa)s?[-_ ]?(?:\w+[-_ ])?(?:ba(?:r|nner)|notice|popup|modal|dialog|overlay|message|box|consent)"
-    r"|cookieconsent|onetrust-banner",
+    r"(?:cookie|consent|gdpr|ccpa)s?[-_ ]?(?:\w+[-_ ])?"
+    r"(?:ba(?:r|nner)|notice|popup|modal|dialog|overlay|message|box|consent)|onetrust-banner",
     re.IGNORECASE,
 )
 COOKIE_WORDS = 150
+# What never ends in a piece of a page would hide the rest of it.
+_HIDING = [f"<{name}" for name in sorted({*UNSEEN, *UNPARSED, "noscript", "title"})]
 _CDATA = re.compile(r"<!\[CDATA\[(.*?)\]\]>", re.DOTALL)
 _TITLE_END = re.compile(r"</title", re.IGNORECASE)
 
@@ -66,6 +68,10 @@ def parse(text: str) -> Page:
 
 def blocks_of(text: str) -> tuple[list[Block], list[Left]]:
     """Return all blocks of a piece of a page, and what is no text: there is no navigation in a piece."""
+    for name in _HIDING:
+        if name in text.lower() and (start := text.lower().rfind(name)) > text.lower().rfind(f"</{name[1:]}"):
+            end = text.find(">", start)
+            text = f"{text[:start]} {text[end + 1 or start + len(name) :]}"
     target = _parsed(_closed(text))
     title = [Block(0, target.title)] if target.title else []
     return [*title, *target.blocks], target.left
