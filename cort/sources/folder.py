@@ -2,7 +2,7 @@
 
 | suffix                           | documents                                                           |
 |----------------------------------|---------------------------------------------------------------------|
-| ``.md .markdown``                | one (`cort/sources/markdown.py`)                                    |
+| ``.md .markdown .mdx``           | one (`cort/sources/markdown.py`)                                    |
 | ``.html .htm .xhtml``            | one (`cort/sources/html.py`)                                        |
 | ``.rst``                         | one (`cort/sources/rst.py`)                                         |
 | ``.txt .text``                   | one, with paragraphs between empty lines                            |
@@ -13,7 +13,8 @@
 
 The id of a document is the path of its file from the folder, with ``/`` between names, or the name of its file without
 suffix (`Ids`); `encoded_id` writes the characters that ids may not have. The id of a row follows that of its file, and
-stands alone if there is no other file. Hidden files and folders are ignored. Only links to files in the folder are
+stands alone if there is no other file. Hidden files, and those in hidden
+folders, are counted and left out. Only links to files in the folder are
 followed. Text is UTF-8, has a byte order mark, or is as an HTML file declares; other text is read as Windows-1252,
 which is reported. Files that give no document are reported and left out.
 """
@@ -30,7 +31,7 @@ import tempfile
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, suppress
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -65,7 +66,7 @@ def _read_plain(text: str) -> Content:
 
 PAGES = (".html", ".htm", ".xhtml")
 READERS: dict[str, Callable[[str], Content]] = {
-    **dict.fromkeys((".md", ".markdown"), markdown.read),
+    **dict.fromkeys((".md", ".markdown", ".mdx"), markdown.read),
     **dict.fromkeys(PAGES, html.read),
     **dict.fromkeys((".txt", ".text"), _read_plain),
     ".rst": rst.read,
@@ -85,8 +86,6 @@ class File(NamedTuple):
 
 #: gets the path of a file that gives no document, or not all it has, or that was read with doubts, and why
 OnSkip = Callable[[str, Unread], None]
-
-
 #: gets the path of a file and what its reader left out: kinds of text, and how many words of each
 OnLeft = Callable[[str, Mapping[str, int]], None]
 
@@ -115,10 +114,9 @@ class Skips:
         if (total := sum(words.values())) > self.most[1]:
             self.most = path, total
 
-    def described(self) -> dict[str, int]:
-        """Return all counts for people, by what they count."""
-        found = {f"files: {reason}": count for reason, count in sorted(self.counts.items())}
-        found |= {f"words left out: {kind}": count for kind, count in sorted(self.words.items())}
+    def left_out(self) -> dict[str, int]:
+        """Return how many words were left out of files, by kind, and of the file that lost most."""
+        found = {f"words left out: {kind}": count for kind, count in sorted(self.words.items())}
         path, count = self.most
         return found | ({f"words left out: most, of {shorten(path, 200)}": count} if count else {})
 
@@ -156,18 +154,17 @@ def iter_documents(
     parse = partial(parse_file, folder)
     others = map_in_order(parse, [one for one in named.items() if not _is_page(one[1])], processes)
     compared = _compared([one for one in named.items() if _is_page(one[1])], parse, processes)
-    with closing(others), closing(compared):
-        for doc_id, path in named.items():
-            parsed = next(compared if _is_page(path) else others)
-            for doubt in parsed.doubts:
-                on_skip(path, doubt)
-            on_left(path, dict(parsed.left))
-            if parsed.document:
-                yield parsed.document
-            elif has_rows(path):
-                # Rows are faster parsed than passed on.
-                prefix = f"{doc_id}/" if len(files) > 1 else ""
-                yield from iter_rows(Path(folder, path), prefix, fields, partial(on_skip, path))
+    for doc_id, path in named.items():
+        parsed = next(compared if _is_page(path) else others)
+        for doubt in parsed.doubts:
+            on_skip(path, doubt)
+        on_left(path, dict(parsed.left))
+        if parsed.document:
+            yield parsed.document
+        elif has_rows(path):
+            # Rows are faster parsed than passed on.
+            prefix = f"{doc_id}/" if len(files) > 1 else ""
+            yield from iter_rows(Path(folder, path), prefix, fields, partial(on_skip, path))
     if changes := set(files) ^ set(list_files(folder)):
         found = f"a change of {shorten(min(changes).path)} while the folder was read"
         raise input_error(folder, found, "a folder that stays as it is", "run again when nothing writes there")
@@ -225,18 +222,30 @@ def list_files(folder: str | Path, on_skip: OnSkip = lambda *_: None) -> list[Fi
         on_skip(os.path.relpath(error.filename, root), Unread("unreadable folder", error.strerror))
 
     for below, folders, names in os.walk(root, onerror=unreadable):
-        folders[:] = [name for name in folders if not name.startswith(".")]
         links = [name for name in folders if os.path.islink(os.path.join(below, name))]
         for name in sorted([*names, *links]):
             path = os.path.relpath(os.path.join(below, name), root)
             try:
-                if not name.startswith("."):
+                if path.startswith(".") or "/." in path:
+                    _check_hidden(path)
+                else:
                     files.append(_listed(root, path))
             except Unread as error:
                 on_skip(path, error)
             except OSError as error:
                 on_skip(path, Unread("unreadable file", error.strerror))
     return sorted(files)
+
+
+def _may_have_documents(path: str) -> bool:
+    suffix = os.path.splitext(path)[1].lower()
+    return suffix in READERS or suffix in BINARY or has_rows(path)
+
+
+def _check_hidden(path: str) -> None:
+    """Count a hidden file, or one in a hidden folder, if it would be read elsewhere; programs keep others there."""
+    if _may_have_documents(path):
+        raise Unread("hidden files", None)
 
 
 def _listed(root: str, path: str) -> File:
@@ -247,7 +256,7 @@ def _listed(root: str, path: str) -> File:
     if os.path.commonpath([root, target]) != root or os.path.isdir(target):
         raise Unread("a link to a folder or out of the folder", "copy what it leads to")
     suffix = os.path.splitext(path)[1].lower()
-    if not (suffix in READERS or suffix in BINARY or has_rows(path)):
+    if not _may_have_documents(path):
         raise Unread(f"other files ({suffix or 'no suffix'})", None)
     if suffix in office.READERS and not office.is_installed():
         raise Unread(office.MISSING, office.REMEDY)

@@ -21,7 +21,7 @@ from cort.sources.furniture import NOTHING_SHARED, Block, Links, Page, content_o
 UNSEEN = frozenset(["script", "style", "template", "rp", "iframe", "noembed", "desc", "metadata", "defs"])
 NAVIGATION = frozenset(["navigation", "search", "banner", "contentinfo", "menu", "menubar", "toolbar"])
 # What is in one of these is of that part; any other header or footer is that of the page.
-PARTS = frozenset(["article", "main", "section", "aside", "blockquote", "figure", "td", "li", "dialog"])
+PARTS = frozenset(["article", "main", "section", "aside", "blockquote", "figure", "dialog"])
 HEADINGS = {f"h{level}": level for level in range(1, 7)}
 # These separate words: a line break, the cells of a row, the choices of a field, the letters of a formula.
 SPACES = frozenset(["br", "td", "th", "option", "tspan", "mi", "mn", "mo", "ms", "mtext"])
@@ -130,8 +130,10 @@ class _Target:
         self._open.append(kind)
         if kind:
             self._inside[kind] += 1
-            self._unusual += kind in UNUSUAL
-            self._enter(kind, tag, attributes)
+            if kind in UNUSUAL:
+                self._unusual += 1
+            if kind in ACTIVE:
+                self._enter(kind, tag, attributes)
 
     def end(self, tag: str) -> None:
         separates = _TAGS[tag][0]
@@ -141,8 +143,10 @@ class _Target:
             self._separate()
         if kind := self._open.pop():
             self._inside[kind] -= 1
-            self._unusual -= kind in UNUSUAL
-            self._leave(kind)
+            if kind in UNUSUAL:
+                self._unusual -= 1
+            if kind in ACTIVE:
+                self._leave(kind)
 
     def data(self, text: str) -> None:
         if self._unusual:
@@ -293,6 +297,8 @@ class _Target:
 
 # What is in these is not taken as it stands.
 UNUSUAL = frozenset(["unseen", "unparsed", "reading", "power"])
+# Kinds of elements of which more is kept than how many are open.
+ACTIVE = frozenset(["link", "button", "heading", "main", "notice", "empty", "unseen", "ruby", "unparsed"])
 _KINDS = {
     **dict.fromkeys(HEADINGS, "heading"),
     **dict.fromkeys(PARTS, "part"),

@@ -27,13 +27,14 @@ _ALT = re.compile(r"""^<img\b[^>]*?\balt=(?:"([^"]*)"|'([^']*)')""", re.IGNORECA
 # The name of a script or style that a line holds.
 _SCRIPT = re.compile(r"<(script|style)\b", re.IGNORECASE)
 # MkDocs: a line that names a box, a fold or a tab, whose text is indented; Docusaurus: lines of colons around it.
-_BOX = re.compile(r"(?:!!!|\?\?\?\+?|===\+?)[ \t]+(.+)")
+_BOX = re.compile(r"(?:!!!|\?\?\?\+?|===\+?)[ \t]+(.+)", re.DOTALL)
 _BOX_TITLE = re.compile(r'(?:[\w -]*?)"(.*)"[ \t]*$')
 _COLONS = re.compile(r"^:{3,}[ \t]*", re.MULTILINE)
-# What a heading, or a block of MkDocs, says of itself: {#id .class}.
-_ATTRIBUTES = re.compile(r"\s*\{:?[ \t]*[#.][^{}\n]*\}[ \t]*$")
+# What a heading says of itself, {#id .class}, and a block of MkDocs, {: #id .class}.
+_ATTRIBUTES = re.compile(r"\s*\{(:)?[ \t]*[#.][^{}\n]*\}[ \t]*$")
 # MDX: at the beginning, what the components of a page are.
 _IMPORT = re.compile(r"(?:import\s[^\n]*['\"][^'\"\n]+['\"];?[ \t]*\n|[ \t]*\n)+")
+_LABEL = re.compile(r"""<[A-Z]\w*\b[^<>]*?\s(?:label|title)=(?:"([^"]*)"|'([^']*)')""")
 _COMPONENT = re.compile(r"^\s*<[A-Z]\w*[\s/>]", re.MULTILINE)
 # MyST: a fence that is a box, with options before its text; others: the name of the file that a fence shows.
 _DIRECTIVE = re.compile(r"\{[\w:-]+\}[ \t]*(.*)")
@@ -139,7 +140,7 @@ class _Reader:
         if self._cells is not None:
             self._cells.append(text)
             return
-        if attributes := _ATTRIBUTES.search(text):
+        if (attributes := _ATTRIBUTES.search(text)) and (self._level or attributes[1]):
             self._left.append(("attributes", attributes[0]))
             text = text[: attributes.start()]
         text = _COLONS.sub("", text)
@@ -156,6 +157,8 @@ class _Reader:
 
     def _take_html(self, text: str) -> None:
         self._left += [("comments", comment) for comment in _COMMENT.findall(text)]
+        # What a component of MDX shows: the label of a tab.
+        self.blocks += [(0, label[1] or label[2] or "") for label in _LABEL.finditer(text)]
         blocks, left = html.blocks_of(text)
         self._left += left
         self.blocks += [(block.level, block.text) for block in blocks]
