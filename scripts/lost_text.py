@@ -19,6 +19,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from html import unescape
 from pathlib import Path
 
 from lxml import etree
@@ -35,6 +36,7 @@ READERS = {".md": markdown.read, ".markdown": markdown.read, ".mdx": markdown.re
 UNSEEN = ("script", "style", "template", "svg")
 SHOWN = 20
 _WORD = re.compile(r"\w+")
+_ESCAPED = re.compile(r"\\([^\w\s]|_)")
 # Marks that are no text of a file.
 MARKS = {
     "addresses": re.compile(r"\]\([^()]*\)|\]\[[^\]]*\]|^ *\[[^\]]*\]:.*|<[^<>`]*>(?=`)", re.MULTILINE),
@@ -123,7 +125,7 @@ def compare(folder: Path, paths: list[str], content: str) -> Iterable[str]:
         suffix = Path(path).suffix.lower()
         found = content_of(pages[path], repeats.of(path)) if path in pages else READERS[suffix](text)
         ours = words_of(outline(path, found).text)
-        theirs = words_of(nodes_of(tree_of(text)) if path in pages else text)
+        theirs = words_of(nodes_of(tree_of(text)) if path in pages else _ESCAPED.sub(r"\1", unescape(text)))
         causes = [*causes_of(found, text, path in pages)]
         if path in pages:
             causes.append(("titles that are headings", words_of(pages[path].title)))
