@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from itertools import chain, takewhile
 from typing import NamedTuple
 from urllib.parse import quote
@@ -15,6 +16,8 @@ Block = tuple[int, str]
 # Words of a heading; a passage begins with at most forty of title and headings.
 LONGEST_HEADING = 25
 PERMALINKS = " ¶\u200b\uf0c1"
+# Soft hyphens, word joiners, byte order marks.
+_UNSEEN = dict.fromkeys((0xAD, 0x2060, 0xFEFF))
 _BLANK_LINE = re.compile(r"\n[^\S\n]*\n")
 
 
@@ -74,6 +77,11 @@ def one_line(text: str) -> str:
     return " ".join(text.replace("\0", " ").split()).encode("utf-8", "replace").decode("utf-8")
 
 
+def visible(text: str) -> str:
+    """Compose letters and their accents, and remove what only says where a word may be broken."""
+    return text if text.isascii() else unicodedata.normalize("NFC", text).translate(_UNSEEN)
+
+
 def paragraphs_of(text: str) -> tuple[str, ...]:
     """Divide a plain text at blank lines."""
     return tuple(filter(None, map(one_line, _BLANK_LINE.split(text))))
@@ -82,9 +90,9 @@ def paragraphs_of(text: str) -> tuple[str, ...]:
 def outline(doc_id: str, content: Content) -> Document:
     """Arrange headings and paragraphs as a document; without a title, the first heading of level 1 is the title."""
     # Headings of generated pages end with a link to themselves.
-    blocks = ((level, one_line(text).rstrip(PERMALINKS) if level else one_line(text)) for level, text in content.blocks)
-    lines = [(level, line) for level, line in blocks if line]
-    title = one_line(content.title) or next((line for level, line in lines if level == 1), "")
+    blocks = ((level, one_line(visible(text))) for level, text in content.blocks)
+    lines = [(level, text) for level, line in blocks if (text := line.rstrip(PERMALINKS) if level else line)]
+    title = one_line(visible(content.title)) or next((line for level, line in lines if level == 1), "")
     sections: list[tuple[tuple[str, ...], list[str]]] = [((), [])]
     above: list[Block] = []
     for (level, line), (below, _) in zip(lines, chain(lines[1:], [(1, "")]), strict=False):

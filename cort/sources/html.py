@@ -142,6 +142,8 @@ class _Target:
         elif separates and self._texts:
             self._separate()
         if kind := self._open.pop():
+            if kind in APART:
+                self._separate()
             self._inside[kind] -= 1
             if kind in UNUSUAL:
                 self._unusual -= 1
@@ -180,10 +182,9 @@ class _Target:
         """Say what an element is that is more than a block or words in a line."""
         if "role" in attributes:
             role = next(iter(attributes["role"].lower().split()), "")
-            if role in NAVIGATION:
-                return "navigation"
-            if role in ("main", "heading"):
-                return role
+            if role in NAVIGATION or role in ("main", "heading"):
+                self._separate()
+                return "navigation" if role in NAVIGATION else role
         if tag == "a":
             return kind * ("href" in attributes)
         if tag == "template":
@@ -241,12 +242,10 @@ class _Target:
         if kind in ("link", "button"):
             self._in_link -= 1
         elif kind == "heading":
-            self._separate()
             self._level = 0
         elif kind == "main" and not self._inside["main"]:
             self._main = self._outside = 0
         elif kind == "notice":
-            self._separate()
             self._leave_notice(*self._notices.pop())
         elif kind == "ruby" and self._readings:
             # The word stays whole: its reading follows it.
@@ -297,6 +296,8 @@ class _Target:
 
 # What is in these is not taken as it stands.
 UNUSUAL = frozenset(["unseen", "unparsed", "reading", "power"])
+# Blocks, whatever their tag is.
+APART = frozenset(["navigation", "heading", "main", "notice"])
 # Kinds of elements of which more is kept than how many are open.
 ACTIVE = frozenset(["link", "button", "heading", "main", "notice", "empty", "unseen", "ruby", "unparsed"])
 _KINDS = {

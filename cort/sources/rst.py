@@ -47,7 +47,9 @@ _INLINE = re.compile(
 )
 
 
-_ESCAPE = re.compile(r"\\(?: |([^\w\s]|_))")
+_ESCAPE = re.compile(r"\\([^\w\s]|[_ ])")
+# Escaped characters are no markup: others stand for them meanwhile; an escaped space only separates markup.
+_RESTORED = {0xE100 + code: chr(code) for code in range(33, 127)} | {0xE120: ""}
 _CODE_POINT = re.compile(r"(?:0x|U\+|\\u|&#x)([0-9a-fA-F]{1,6});?")
 
 
@@ -127,13 +129,17 @@ def _paragraphs(text: str, names: Mapping[str, str]) -> Iterator[Block]:
         yield 0, _plain(paragraph.removesuffix("::") + colon, names)
 
 
+def _hidden(escaped: re.Match[str]) -> str:
+    return chr(0xE100 + ord(escaped[1])) if escaped[1].isascii() else escaped[1]
+
+
 def _plain(text: str, names: Mapping[str, str]) -> str:
     """Return a text without markup; what is between two backticks each has none."""
     parts = text.split("``")
     parts[::2] = (
-        _ESCAPE.sub(
-            r"\1", _INLINE.sub(lambda one: one[1] or one[3] or one[4] or names.get(one[5], one[5]), part)
-        ).replace("]_", "]")
+        _INLINE.sub(lambda one: one[1] or one[3] or one[4] or names.get(one[5], one[5]), _ESCAPE.sub(_hidden, part))
+        .translate(_RESTORED)
+        .replace("]_", "]")
         for part in parts[::2]
     )
     return "".join(parts)

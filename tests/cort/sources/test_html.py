@@ -103,6 +103,7 @@ TEXTS = {
         "<div role=complementary>a</div><div role=note>b</div>",
         "a b",
     ),
+    "roles in a line": ("<p>a<span role=navigation>no</span>b <i role=heading>c</i></p>d", "a b c d"),
     "the one main": ("x<nav>no</nav><div role=MAIN>a<aside>b</aside><footer>c</footer></div><p>no", "a b c"),
     "a main in another": ("no<main>a<main>b</main>c</main>", "a b c"),
     "two mains": ("<nav>no</nav><main>a</main><main>b</main>c", "a b c"),
@@ -183,3 +184,8 @@ def test_long_text_stays_whole():
 
 def test_an_empty_page():
     assert html.read("") == Content("", [])
+
+
+def test_invisible_characters_divide_no_word():
+    document = outline("d", html.read("<title>Na\u0308he</title><p>Reise&shy;kosten a\u2060b \ufeffc</p>"))
+    assert document.text == "N\u00e4he Reisekosten ab c"

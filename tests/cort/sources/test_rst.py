@@ -119,7 +119,7 @@ def test_only_comments_targets_and_names_are_left_out():
 .. |copy| unicode:: 0xA9
 .. _place: http://x.y
 
-See |pump| and |copy| here, a\\*b.
+See |pump| and |copy| here, a\\*b. \\*raw\\* file\\_name *x*\\ s.
 
 .. math:: x = y
 
@@ -157,7 +157,8 @@ Code::
 end
 """
     )
-    seen = """quoted words See big pump and \u00a9 here, a*b. x = y seen caption Prices "item", "price" nut, 3 Parts
+    seen = """quoted words See big pump and \u00a9 here, a*b. *raw* file_name xs. x = y seen caption Prices
+        "item", "price" nut, 3 Parts
         The first kept html Code: f(*a, *b) |x| `y` name_ * z end"""
     assert set(" ".join(text for _, text in content.blocks).split()) == set(seen.split())
     left = {word for _, text in content.left for word in text.split()}
