@@ -17,7 +17,7 @@ Block = tuple[int, str]
 LONGEST_HEADING = 25
 PERMALINKS = " ¶\u200b\uf0c1"
 # Soft hyphens, word joiners, byte order marks.
-_UNSEEN = dict.fromkeys((0xAD, 0x2060, 0xFEFF))
+_UNSEEN = re.compile(r"[\u00ad\u2060\ufeff]")
 _BLANK_LINE = re.compile(r"\n[^\S\n]*\n")
 
 
@@ -79,7 +79,7 @@ def one_line(text: str) -> str:
 
 def visible(text: str) -> str:
     """Compose letters and their accents, and remove what only says where a word may be broken."""
-    return text if text.isascii() else unicodedata.normalize("NFC", text).translate(_UNSEEN)
+    return text if text.isascii() else _UNSEEN.sub("", unicodedata.normalize("NFC", text))
 
 
 def paragraphs_of(text: str) -> tuple[str, ...]:

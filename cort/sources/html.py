@@ -154,6 +154,9 @@ class _Target:
         if self._unusual:
             self._take(text)
             return
+        # Between two blocks there is nothing else.
+        if not self._texts and text.isspace():
+            return
         self._texts.append(text)
         if self._in_link:
             self._linked += len(text.split())
