@@ -116,6 +116,7 @@ def stage(options: Options) -> None:
         counts["passages"] = written["passages"]
         counts |= {name: number for name, number in written.items() if name == REPEATED}
     counts |= {f"files: {reason}": number for reason, number in sorted(source.skipped.items())}
+    counts |= source.left_out()
     if options.output_counts:
         write_artifact(options.output_counts, counts)
     if options.output_sources:

@@ -2,13 +2,15 @@
 
 Queries of two splits are the same if they have the same text, ignoring case.
 
-Reads:  passages.parquet; queries, qrels and oddities of splits, as `cort.split` writes them
+Reads:  passages.parquet; queries, qrels and oddities of splits, as `cort.split` writes them; counts of what was left
+        out of the collection, as `cort.collection` writes them
 Writes: inspection.json (a list of `cort.evaluation.inspection.Finding`), inspection.csv (kind, split, query_id, doc_id,
         other: an id that it is about)
 Usage:  python -m cort.inspect --passages passages.parquet --splits train test
             --queries queries.train.parquet queries.test.parquet --qrels qrels.train.parquet qrels.test.parquet
-            --oddities oddities.train.csv oddities.test.csv --pairs train=test --apart train=test --own test
-            --limits cort=128 --languages bm25=en --output inspection.json --output-ids inspection.csv
+            --oddities oddities.train.csv oddities.test.csv --counts imported.json --pairs train=test
+            --apart train=test --own test --limits cort=128 --languages bm25=en --output inspection.json
+            --output-ids inspection.csv
 """
 
 from __future__ import annotations
@@ -25,10 +27,10 @@ import pyarrow as pa
 from cort.config.collection import Aggregation
 from cort.evaluation import inspection
 from cort.evaluation.inspection import Finding, Found, Row, Split
-from cort.formats.artifacts import csv_text, parse_assignments, write_artifact
+from cort.formats.artifacts import csv_text, parse_assignments, read_json, write_artifact
 from cort.runtime import cli
 from cort.runtime.files import write_text
-from cort.runtime.sections import CsvFile, JsonFile, Metavar, ParquetFile, Several, Text
+from cort.runtime.sections import CsvFile, JsonFile, Maybe, Metavar, ParquetFile, Several, Text
 
 log = logging.getLogger(__name__)
 
@@ -48,6 +50,8 @@ class Options(Aggregation):
     """A table of judgements per split."""
     oddities: Several[CsvFile]
     """What was odd in the files of each split."""
+    counts: Maybe[JsonFile] = None
+    """What was left out when the collection was read."""
     pairs: Several[Annotated[Text, Metavar("FIRST=SECOND")]] = ()
     """Splits to compare."""
     apart: Several[Annotated[Text, Metavar("FIRST=SECOND")]] = ()
@@ -82,6 +86,8 @@ def _inspect(options: Options) -> Found:
     query_ids = pa.array(sorted({query_id for split in splits.values() for query_id in split.texts}), "string")
     passages = inspection.read_passages(options.passages, query_ids, sorted(set(limits.values())))
     languages = parse_assignments("--languages", options.languages)
+    if options.counts:
+        yield from inspection.describe_left_out(read_json(options.counts).read(dict[str, int]))
     yield from inspection.describe_passages(passages, limits, languages)
     for (name, split), oddities in zip(splits.items(), options.oddities, strict=True):
         yield from inspection.describe_queries(split)

@@ -145,6 +145,13 @@ def describe_passages(found: Passages, limits: Mapping[str, int], languages: Map
             yield Finding("", text, is_latin or share > 0.5)
 
 
+def describe_left_out(counts: Mapping[str, int]) -> Found:
+    """Say which files, and how many words of files, were left out when the collection was read."""
+    for name, count in counts.items():
+        if name.startswith(("files: ", "words left out: ")):
+            yield Finding("", f"{name}: {count:,}")
+
+
 def describe_queries(split: Split) -> Found:
     """Say how many queries a split has, and how they are judged."""
     count, judged = len(split.texts), pc.count_distinct(split.qrels["query_id"]).as_py()

@@ -2,7 +2,7 @@
 
 | suffix                           | documents                                                           |
 |----------------------------------|---------------------------------------------------------------------|
-| ``.md .markdown``                | one (`cort/sources/markdown.py`)                                    |
+| ``.md .markdown .mdx``           | one (`cort/sources/markdown.py`)                                    |
 | ``.html .htm .xhtml``            | one (`cort/sources/html.py`)                                        |
 | ``.rst``                         | one (`cort/sources/rst.py`)                                         |
 | ``.txt .text``                   | one, with paragraphs between empty lines                            |
@@ -13,7 +13,8 @@
 
 The id of a document is the path of its file from the folder, with ``/`` between names, or the name of its file without
 suffix (`Ids`); `encoded_id` writes the characters that ids may not have. The id of a row follows that of its file, and
-stands alone if there is no other file. Hidden files and folders are ignored. Only links to files in the folder are
+stands alone if there is no other file. Hidden files, and those in hidden
+folders, are counted and left out. Only links to files in the folder are
 followed. Text is UTF-8, has a byte order mark, or is as an HTML file declares; other text is read as Windows-1252,
 which is reported. Files that give no document are reported and left out.
 """
@@ -21,13 +22,15 @@ which is reported. Files that give no document are reported and left out.
 from __future__ import annotations
 
 import codecs
+import json
 import logging
 import os
 import re
 import sys
+import tempfile
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -37,6 +40,7 @@ from cort.runtime.errors import input_error, shorten
 from cort.runtime.processes import map_in_order
 from cort.sources import html, markdown, notebook, office, pdf, rst
 from cort.sources.documents import Content, Document, Unread, encoded_id, outline, paragraphs_of
+from cort.sources.furniture import Page, Repeats, content_of
 from cort.sources.rows import DEFAULT, Fields, iter_rows
 
 log = logging.getLogger(__name__)
@@ -60,9 +64,10 @@ def _read_plain(text: str) -> Content:
     return Content("", [(0, paragraph) for paragraph in paragraphs_of(text)])
 
 
+PAGES = (".html", ".htm", ".xhtml")
 READERS: dict[str, Callable[[str], Content]] = {
-    **dict.fromkeys((".md", ".markdown"), markdown.read),
-    **dict.fromkeys((".html", ".htm", ".xhtml"), html.read),
+    **dict.fromkeys((".md", ".markdown", ".mdx"), markdown.read),
+    **dict.fromkeys(PAGES, html.read),
     **dict.fromkeys((".txt", ".text"), _read_plain),
     ".rst": rst.read,
     ".ipynb": notebook.read,
@@ -81,13 +86,20 @@ class File(NamedTuple):
 
 #: gets the path of a file that gives no document, or not all it has, or that was read with doubts, and why
 OnSkip = Callable[[str, Unread], None]
+#: gets the path of a file and what its reader left out: kinds of text, and how many words of each
+OnLeft = Callable[[str, Mapping[str, int]], None]
 
 
 class Skips:
-    """Logs what is skipped and counts it by reason."""
+    """Logs what is skipped and counts it by reason; counts the words that are left out of files that are read.
+
+    :ivar words: by kind.
+    :ivar most: path of the file that lost most, and how many words; with the same number, the first.
+    """
 
     def __init__(self) -> None:
-        self.counts: Counter[str] = Counter()
+        self.counts, self.words = Counter[str](), Counter[str]()
+        self.most = ("", 0)
 
     def __call__(self, path: str, why: Unread) -> None:
         """Count a file, with a line in the log if there are details."""
@@ -96,13 +108,40 @@ class Skips:
         if detail and not (reason == office.MISSING and self.counts[reason] > 1):
             log.warning("%s: %s (%s)", shorten(path, 200), reason, detail)
 
+    def leave(self, path: str, words: Mapping[str, int]) -> None:
+        """Count the words that were left out of a file."""
+        self.words.update(words)
+        if (total := sum(words.values())) > self.most[1]:
+            self.most = path, total
+
+    def left_out(self) -> dict[str, int]:
+        """Return how many words were left out of files, by kind, and of the file that lost most."""
+        found = {f"words left out: {kind}": count for kind, count in sorted(self.words.items())}
+        path, count = self.most
+        return found | ({f"words left out: most, of {shorten(path, 200)}": count} if count else {})
+
+
+class Parsed(NamedTuple):
+    """What a file gives: a document, or a page that is compared with others, or neither; and what is said about it."""
+
+    document: Document | None = None
+    page: Page | None = None
+    doubts: tuple[Unread, ...] = ()
+    left: tuple[tuple[str, int], ...] = ()
+
 
 def iter_documents(
-    folder: str | Path, on_skip: OnSkip, fields: Fields = DEFAULT, processes: int = 1, ids: Ids | None = None
+    folder: str | Path,
+    on_skip: OnSkip,
+    fields: Fields = DEFAULT,
+    processes: int = 1,
+    ids: Ids | None = None,
+    on_left: OnLeft = lambda *_: None,
 ) -> Iterator[Document]:
     """Yield the documents of a folder, in order of the files' paths; `fields` are those of CSV and JSONL.
 
-    Files are parsed by as many `processes`, a few in advance.
+    Files are parsed by as many `processes`, a few in advance; pages of HTML before all others, as what they share is no
+    text of theirs.
 
     :raises InputError: for two files with one id, and at the end, if the folder changed meanwhile.
     """
@@ -112,12 +151,16 @@ def iter_documents(
         if (other := named.setdefault(_id_of(path, ids), path)) != path:
             found = f"{shorten(other)} and {shorten(path)}, which both are {_id_of(path, ids)}"
             raise input_error(folder, found, "files with names of their own", "rename one, or set `ids: path`")
-    parsed = map_in_order(partial(parse_file, folder), named.items(), processes)
-    for (doc_id, path), (document, doubts) in zip(named.items(), parsed, strict=True):
-        for doubt in doubts:
+    parse = partial(parse_file, folder)
+    others = map_in_order(parse, [one for one in named.items() if not _is_page(one[1])], processes)
+    compared = _compared([one for one in named.items() if _is_page(one[1])], parse, processes)
+    for doc_id, path in named.items():
+        parsed = next(compared if _is_page(path) else others)
+        for doubt in parsed.doubts:
             on_skip(path, doubt)
-        if document:
-            yield document
+        on_left(path, dict(parsed.left))
+        if parsed.document:
+            yield parsed.document
         elif has_rows(path):
             # Rows are faster parsed than passed on.
             prefix = f"{doc_id}/" if len(files) > 1 else ""
@@ -129,6 +172,38 @@ def iter_documents(
 
 def _id_of(path: str, ids: Ids | None) -> str:
     return encoded_id(Path(path).stem if ids == "stem" else path)
+
+
+def _is_page(path: str) -> bool:
+    return os.path.splitext(path)[1].lower() in PAGES
+
+
+def _compared(
+    named: list[tuple[str, str]], parse: Callable[[tuple[str, str]], Parsed], processes: int
+) -> Iterator[Parsed]:
+    """Yield what HTML files give; they wait in a temporary file until all are parsed."""
+    repeats = Repeats()
+    with tempfile.TemporaryFile() as waiting:
+        for (_, path), parsed in zip(named, map_in_order(parse, named, processes), strict=True):
+            if parsed.page:
+                repeats.add(path, parsed.page)
+            waiting.write(json.dumps([parsed.page, [doubt.args for doubt in parsed.doubts]]).encode() + b"\n")
+        waiting.seek(0)
+        for (doc_id, path), line in zip(named, waiting, strict=True):
+            page, doubts = json.loads(line)
+            parsed = Parsed(None, None, tuple(Unread(*doubt) for doubt in doubts))
+            yield _finished(doc_id, content_of(Page.of(page), repeats.of(path)), parsed.doubts) if page else parsed
+
+
+def _finished(doc_id: str, content: Content, doubts: tuple[Unread, ...]) -> Parsed:
+    """Arrange the content of a file, and count the words that are left out; without text, say so."""
+    document, left = outline(doc_id, content), Counter[str]()
+    for kind, text in content.left:
+        left[kind] += len(text.split())
+    if not document.sections:
+        doubts += (Unread("no text", "nothing below its headings" if document.title else "nothing but markup"),)
+        return Parsed(None, None, doubts, tuple(left.items()))
+    return Parsed(document, None, doubts, tuple(left.items()))
 
 
 def has_rows(path: str) -> bool:
@@ -147,18 +222,30 @@ def list_files(folder: str | Path, on_skip: OnSkip = lambda *_: None) -> list[Fi
         on_skip(os.path.relpath(error.filename, root), Unread("unreadable folder", error.strerror))
 
     for below, folders, names in os.walk(root, onerror=unreadable):
-        folders[:] = [name for name in folders if not name.startswith(".")]
         links = [name for name in folders if os.path.islink(os.path.join(below, name))]
         for name in sorted([*names, *links]):
             path = os.path.relpath(os.path.join(below, name), root)
             try:
-                if not name.startswith("."):
+                if path.startswith(".") or "/." in path:
+                    _check_hidden(path)
+                else:
                     files.append(_listed(root, path))
             except Unread as error:
                 on_skip(path, error)
             except OSError as error:
                 on_skip(path, Unread("unreadable file", error.strerror))
     return sorted(files)
+
+
+def _may_have_documents(path: str) -> bool:
+    suffix = os.path.splitext(path)[1].lower()
+    return suffix in READERS or suffix in BINARY or has_rows(path)
+
+
+def _check_hidden(path: str) -> None:
+    """Count a hidden file, or one in a hidden folder, if it would be read elsewhere; programs keep others there."""
+    if _may_have_documents(path):
+        raise Unread("hidden files", None)
 
 
 def _listed(root: str, path: str) -> File:
@@ -169,7 +256,7 @@ def _listed(root: str, path: str) -> File:
     if os.path.commonpath([root, target]) != root or os.path.isdir(target):
         raise Unread("a link to a folder or out of the folder", "copy what it leads to")
     suffix = os.path.splitext(path)[1].lower()
-    if not (suffix in READERS or suffix in BINARY or has_rows(path)):
+    if not _may_have_documents(path):
         raise Unread(f"other files ({suffix or 'no suffix'})", None)
     if suffix in office.READERS and not office.is_installed():
         raise Unread(office.MISSING, office.REMEDY)
@@ -183,7 +270,7 @@ def _listed(root: str, path: str) -> File:
     return File(path, status.st_size, status.st_mtime_ns)
 
 
-def parse_file(folder: str | Path, named: tuple[str, str]) -> tuple[Document | None, list[Unread]]:
+def parse_file(folder: str | Path, named: tuple[str, str]) -> Parsed:
     """Parse a file with one document, named by its id and path; say why it has none or what is doubtful.
 
     No file is an error. One with a document in each row is not opened.
@@ -191,20 +278,21 @@ def parse_file(folder: str | Path, named: tuple[str, str]) -> tuple[Document | N
     doc_id, path = named
     suffix, doubts = os.path.splitext(path)[1].lower(), list[Unread]()
     if has_rows(path):
-        return None, doubts
+        return Parsed()
     try:
         data = Path(folder, path).read_bytes()
-        content = BINARY[suffix](data) if suffix in BINARY else READERS[suffix](_decoded(data, doubts.append))
-        document = outline(doc_id, content)
-        if document.sections:
-            return document, doubts
-        doubts.append(Unread("no text", "nothing below its headings" if document.title else "nothing but markup"))
+        if suffix in BINARY:
+            return _finished(doc_id, BINARY[suffix](data), ())
+        text = _decoded(data, doubts.append)
+        if suffix in PAGES:
+            return Parsed(None, html.parse(text), tuple(doubts))
+        return _finished(doc_id, READERS[suffix](text), tuple(doubts))
     except Unread as error:
         doubts.append(error)
     # Whatever a library does not foresee in a file.
     except Exception as error:
         doubts.append(Unread("broken file", shorten(f"{type(error).__name__}: {error}", 120)))
-    return None, doubts
+    return Parsed(None, None, tuple(doubts))
 
 
 def _decoded(data: bytes, doubt: Callable[[Unread], None]) -> str:

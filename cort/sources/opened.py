@@ -25,12 +25,14 @@ class Source:
     :ivar name: for messages.
     :ivar inputs: describes the files that were read, or the records, if a library reads the files.
     :ivar skipped: files that were left out, by reason, counted while documents are read.
+    :ivar left_out: counts the words that were left out of documents, after they are read.
     """
 
     name: str
     documents: Callable[[], Iterator[Document]]
     inputs: Callable[[], list[Input]]
     skipped: Counter[str] = field(default_factory=Counter)
+    left_out: Callable[[], dict[str, int]] = dict
 
 
 @dataclass(frozen=True)
@@ -60,7 +62,8 @@ def open_source(kind: str, name: str, fields: Mapping[str, Any], ids: folder.Ids
     def inputs() -> list[Input]:
         return describe_inputs([str(Path(name, file.path)) for file in folder.list_files(name)])
 
-    return Source(name, partial(folder.iter_documents, name, skips, fields, processes, ids), inputs, skips.counts)
+    documents = partial(folder.iter_documents, name, skips, fields, processes, ids, skips.leave)
+    return Source(name, documents, inputs, skips.counts, skips.left_out)
 
 
 def open_split(in_irds: str | None, on_hf: str | None, part: str) -> SplitSource:

@@ -102,12 +102,15 @@ def test_files_of_a_folder_are_counted_and_recorded(tmp_path, run):
         write_file(tmp_path / "docs" / f"{number}.md", f"# Title {number}\n\n" + "A sentence of words. " * 20)
     write_file(tmp_path / "docs" / "empty.txt", "")
     write_file(tmp_path / "docs" / "image.png", "binary")
+    write_file(tmp_path / "docs" / "page.html", "<nav>Home Search</nav>Text.<noscript>No script</noscript>")
     passages, counts = run(folder=tmp_path / "docs", words=20, overlap=4, threads=2)
     skipped = {"files: an empty file": 1, "files: other files (.png)": 1}
-    documents = {"documents": 5, "documents without text": 0, "passages": len(passages["doc_id"])}
+    skipped |= {"words left out: navigation": 2, "words left out: noscript": 2}
+    skipped |= {"words left out: most, of 'page.html'": 4}
+    documents = {"documents": 6, "documents without text": 0, "passages": len(passages["doc_id"])}
     assert counts == documents | skipped
     files = json.loads((tmp_path / "sources.json").read_text("utf-8"))["inputs"]
-    assert [len(file["sha256"]) for file in files] == [64] * 5
+    assert [len(file["sha256"]) for file in files] == [64] * 6
 
 
 # CACM as the web has it: pages with one element, judgements of names of files, and topics as documents or of SMART.

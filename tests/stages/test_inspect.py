@@ -1,4 +1,5 @@
 import csv
+import json
 
 import pytest
 
@@ -48,6 +49,13 @@ def test_a_line_for_what_is_odd_and_none_for_what_is_not(look, caplog):
         "test: 2 queries, 1 of them judged, 1 without a relevant document, 1 judgement (1 of grade 0)",
     ]
     assert rows == []
+
+
+def test_what_was_left_out_of_the_collection_is_said(look, tmp_path):
+    counts = {"documents": 3, "files: an empty file": 2, "words left out: navigation": 1234, "passages": 4}
+    path = write_file(tmp_path / "imported.json", json.dumps(counts))
+    texts, _ = look({"test": TRAIN}, counts=path)
+    assert texts[:3] == ["files: an empty file: 2", "words left out: navigation: 1,234", "4 passages"]
 
 
 def test_relevant_documents_with_an_unjudged_twin_are_counted(look):

@@ -234,6 +234,7 @@ rule inspect:
         queries=inputs.of_splits(experiment, paths.QUERIES),
         qrels=inputs.of_splits(experiment, paths.QRELS),
         oddities=inputs.of_splits(experiment, paths.ODDITIES),
+        counts=paths.IMPORT_COUNTS,
     output:
         findings=paths.INSPECTION,
         ids=paths.INSPECTED_IDS,
@@ -251,5 +252,5 @@ rule inspect:
         "Look at the passages, queries and judgements of {config[dataset]}"
     shell:
         "exec python -m cort.inspect --passages {input.passages:q} {params.options:q} --queries {input.queries:q}"
-        " --qrels {input.qrels:q} --oddities {input.oddities:q} --output {output.findings:q}"
-        " --output-ids {output.ids:q} --log {log:q}"
+        " --qrels {input.qrels:q} --oddities {input.oddities:q} --counts {input.counts:q}"
+        " --output {output.findings:q} --output-ids {output.ids:q} --log {log:q}"

@@ -70,7 +70,14 @@ def test_each_type_of_file(folder):
         is_outlined = name.startswith(("a/", "b/"))
         assert document.title == ("Guide" if is_outlined else "")
         assert document.sections == (Section(("Use",) if is_outlined else (), (text,)),)
-    assert counts == {"other files (.py)": 1, "other files (no suffix)": 1}
+    assert counts == {"other files (.py)": 1, "other files (no suffix)": 1, "hidden files": 2}
+
+
+def test_documents_in_hidden_folders_are_counted(folder):
+    hidden = {".git/HEAD": "x", ".git/a/b.md": "Text.", "a/.notes/c.txt": "Text.", "a/.d.html": "Text.", ".env": "x"}
+    write_all(folder, hidden | {"a/good.md": "Text."})
+    found, counts = read(folder)
+    assert ([*found], counts) == (["a/good.md"], {"hidden files": 3})
 
 
 def test_processes_change_nothing_but_the_time(folder, caplog):

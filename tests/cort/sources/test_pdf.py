@@ -9,7 +9,7 @@ from tests.support.pdf import pdf_of
 
 def test_pages_are_paragraphs_and_words_are_joined():
     found = pdf.read(pdf_of("An exam-\nple on\ntwo lines.", "", "Page three.", title="The title"))
-    title, blocks = found
+    title, blocks, _ = found
     assert title == "The title"
     assert [(level, text) for level, text in blocks] == [(0, "An example on two lines."), (0, "Page three.")]
 

@@ -65,7 +65,7 @@ a    b
     )
     assert document.title == "Title"
     assert document.sections == (
-        Section((), ("Intro with code, stress, os.path, a.B, link and sub.",)),
+        Section((), ("Intro with code, stress, os.path, a.B, link and replacement.",)),
         Section(("Part",), ("A note.", "3.1 New.", "f(x)", "Does f.")),
         Section(("Part", "Inner"), ("x = 1", "one", "two", "a b", "1 2", "field body")),
     )
@@ -100,6 +100,70 @@ def test_no_other_file_and_no_code_is_read(tmp_path, directive):
     assert "secret" not in text
     assert text.startswith("before")
     assert text.endswith("after")
+
+
+def test_only_comments_targets_and_names_are_left_out():
+    content = rst.read(
+        """..
+
+   quoted words
+
+.. a comment
+   of two lines
+
+..
+   another
+
+.. |pump| image:: pump.png
+   :alt: big pump
+.. |copy| unicode:: 0xA9
+.. _place: http://x.y
+
+See |pump| and |copy| here, a\\*b. \\*raw\\* file\\_name *x*\\ s.
+
+.. math:: x = y
+
+.. figure:: a.png
+   :alt: seen
+   :width: 3
+
+   caption
+
+.. csv-table:: Prices
+   :header: "item", "price"
+
+   nut, 3
+
+.. toctree::
+   :caption: Parts
+
+   The first <one>
+   two
+
+.. raw:: html
+
+   <p>kept <b>html</b></p>
+
+.. raw:: latex
+
+   dropped
+
+Code::
+
+   f(*a, *b) |x| `y` name_
+
+   * z
+
+end
+"""
+    )
+    seen = """quoted words See big pump and \u00a9 here, a*b. *raw* file_name xs. x = y seen caption Prices
+        "item", "price" nut, 3 Parts
+        The first kept html Code: f(*a, *b) |x| `y` name_ * z end"""
+    assert set(" ".join(text for _, text in content.blocks).split()) == set(seen.split())
+    left = {word for _, text in content.left for word in text.split()}
+    assert {"comment", "lines", "another", "http://x.y", "two", "dropped"} <= left
+    assert {kind for kind, _ in content.left} == {"comments", "targets", "directives without text"}
 
 
 def test_mistakes_keep_the_text(capfd):

@@ -1,0 +1,300 @@
+"""What of an HTML page is no part of its text: its furniture.
+
+| kind                 | what goes                                                                                     |
+|----------------------|-----------------------------------------------------------------------------------------------|
+| navigation           | `<nav>`, and the roles of a whole site                                                        |
+| outside main         | all but the one `<main>`                                                                      |
+| table of contents    | three links or more to headings of the same page, with the texts of these                     |
+| links between pages  | at a page's start or end, links to what the page calls previous, next, up, contents and so on |
+| repeated links       | in three blocks or more, or at a page's start or end, links that many pages of a folder have  |
+| repeated edge        | what many pages of a folder have in the header or footer of the page, or in `<nav>` of a main |
+| name in titles       | what almost all titles of a folder begin or end with                                          |
+| cookie notice        | a short block with a button that calls itself so                                              |
+
+Links are looked for in pages without a single `<main>`. Many pages are a fifth, and four at least, of those in
+the folder of the page or in one above it. Titles count if nine in ten share it.
+"""
+
+from __future__ import annotations
+
+import re
+from array import array
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from hashlib import blake2b
+from itertools import groupby
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from cort.sources.documents import PERMALINKS, Content, Left
+
+FEWEST, RUN = 4, 3
+NAMES, LINKS = 1, 2
+SHARE, SHARE_OF_TITLES = 0.2, 0.9
+# Of `rel`: pages that a page names as its neighbours. <link rel="canonical"> and others name something else.
+NEIGHBOURS = frozenset(["prev", "previous", "next", "up", "start", "home", "first", "last", "top", "contents", "toc"])
+NEIGHBOURS |= frozenset(["index", "search", "glossary"])
+KEYS = frozenset("npuh")
+_WORDS = re.compile(r"\w+")
+# Between the name of a page and that of its site: "a — b", "a: b", "a (b)".
+_CUT = re.compile(r"\s+[\u2014\u2013|·•:»«\u203a\u2039>/~-]+\s+|:\s+|\s+(?=\()")
+
+
+class Block(NamedTuple):
+    """A block as it stands in a page.
+
+    :ivar level: of a heading, or 0.
+    :ivar kind: of furniture, or "".
+    :ivar main: number of the `<main>` around it, or 0.
+    :ivar linked: how many of its words are links or buttons.
+    :ivar is_edge: whether it is in the header or footer of the page.
+    :ivar hrefs: where its links lead.
+    """
+
+    level: int
+    text: str
+    kind: str = ""
+    main: int = 0
+    linked: int = 0
+    is_edge: bool = False
+    hrefs: tuple[str, ...] = ()
+
+
+class Piece(NamedTuple):
+    """A block of a page's text.
+
+    :ivar key: 0, or a number by which the same block is known on other pages.
+    :ivar is_edge: whether it is furniture wherever it stands, if other pages have it.
+    :ivar near: `LINKS` to neighbours of the page, nothing but `NAMES` of these, or 0.
+    """
+
+    level: int
+    text: str
+    key: int = 0
+    is_edge: bool = False
+    near: int = 0
+
+
+class Page(NamedTuple):
+    """A page without what it calls furniture itself; `title` is as browsers show it."""
+
+    title: str
+    pieces: tuple[Piece, ...]
+    left: tuple[Left, ...]
+
+    @classmethod
+    def of(cls, values: tuple[str, list[list[Any]], list[list[str]]]) -> Page:
+        """Restore a page from JSON."""
+        title, parts, left = values
+        return cls(title, tuple(Piece(*part) for part in parts), tuple((kind, text) for kind, text in left))
+
+
+class Shared(NamedTuple):
+    """What many pages of a folder have: the keys of blocks, and of parts of titles."""
+
+    blocks: frozenset[int]
+    titles: frozenset[int]
+
+
+NOTHING_SHARED = Shared(frozenset(), frozenset())
+
+
+class Links:
+    """The neighbours that a page names; `words` are those of their titles."""
+
+    def __init__(self) -> None:
+        self.hrefs, self.words = set[str](), set[str]()
+
+    def add(self, attributes: Mapping[str, str]) -> None:
+        """Keep the link of an element if it leads to a neighbour; manuals also say so by the keys that open it."""
+        is_near = not NEIGHBOURS.isdisjoint(attributes.get("rel", "").lower().split())
+        if "href" in attributes and (is_near or attributes.get("accesskey", "").lower() in KEYS):
+            self.hrefs.add(attributes["href"])
+            self.words |= _words(attributes.get("title", ""))
+
+
+def only_main(blocks: list[Block], left: list[Left]) -> list[Block] | None:
+    """Return the blocks of the one `<main>` with text, or None; the others are left out."""
+    mains = {block.main for block in blocks if block.main}
+    if len(mains) != 1:
+        return None
+    left += [(block.kind or "outside main", block.text) for block in blocks if not block.main]
+    return [block for block in blocks if block.main]
+
+
+def pieces(blocks: list[Block], links: Links, title: str, left: list[Left]) -> Iterator[Piece]:
+    """Leave out what the page itself shows to be furniture, and say of the rest what may be."""
+    if main := only_main(blocks, left):
+        for block in main:
+            is_edge = block.kind == "navigation"
+            yield Piece(block.level, block.text, _key(" ".join(block.text.split())) if is_edge else 0, is_edge)
+        return
+    blocks = _kept(blocks, (block.kind for block in blocks), left)
+    headings = {_plain(block.text) for block in blocks if block.level}
+    is_listed = [_leads_to(block, headings) for block in blocks]
+    known = links.words | _words(title)
+    for block in _kept(blocks, ("table of contents" * (size >= RUN) for size in _run_sizes(is_listed)), left):
+        words = block.text.split() if block.is_edge or block.linked else []
+        may_repeat = block.is_edge or 2 * block.linked > len(words)
+        near = _near(block, links, known) if links.hrefs else 0
+        yield Piece(block.level, block.text, _key(" ".join(words)) if may_repeat else 0, block.is_edge, near)
+
+
+def _kept(blocks: Iterable[Block], kinds: Iterable[str], left: list[Left]) -> list[Block]:
+    """Return the blocks that are no kind of furniture."""
+    kept = []
+    for block, kind in zip(blocks, kinds, strict=True):
+        if kind:
+            left.append((kind, block.text))
+        else:
+            kept.append(block)
+    return kept
+
+
+def _near(block: Block, links: Links, known: set[str]) -> int:
+    """Say whether a block is links to neighbours, most of whose words are links or names, or nothing but names."""
+    if block.hrefs and not links.hrefs.issuperset(block.hrefs):
+        return 0
+    words = _WORDS.findall(block.text.casefold())
+    others = sum(word not in known for word in words)
+    if block.hrefs:
+        return LINKS * (2 * min(others, len(words) - block.linked) < len(words))
+    return NAMES * (not others)
+
+
+def _leads_to(block: Block, headings: set[str]) -> bool:
+    """Whether all is a link to a heading of the page."""
+    is_inside = bool(block.hrefs) and not block.level and all(href.startswith("#") for href in block.hrefs)
+    return is_inside and _plain(block.text) in headings
+
+
+def _run_sizes(flags: Iterable[bool]) -> Iterator[int]:
+    """Yield for each flag how many set ones there are in its run, or 0."""
+    for is_set, run in groupby(flags):
+        size = len(list(run))
+        yield from [size * is_set] * size
+
+
+def content_of(page: Page, shared: Shared) -> Content:
+    """Return the content of a page, without what it shares with others."""
+    left, kept = list(page.left), list[Piece]()
+    is_shared = [piece.key in shared.blocks for piece in page.pieces]
+    is_link = [is_one or piece.near == LINKS for is_one, piece in zip(is_shared, page.pieces, strict=True)]
+    start, end = _edge(page.pieces, is_link), len(is_link) - _edge(page.pieces[::-1], is_link[::-1])
+    for number, (piece, size) in enumerate(zip(page.pieces, _run_sizes(is_shared), strict=True)):
+        if size and (piece.is_edge or size >= RUN):
+            left.append(("repeated edge" if piece.is_edge else "repeated links", piece.text))
+        elif not start <= number < end:
+            left.append(("repeated links" if size else "links between pages", piece.text))
+        else:
+            kept.append(piece)
+    title, others = _title(page.title, [piece.text for piece in kept if piece.level == 1], shared.titles)
+    left += [("name in titles", text) for text in others if text]
+    return Content(title, [(piece.level, piece.text) for piece in kept], tuple(left))
+
+
+def _title(title: str, headings: list[str], shared: frozenset[int]) -> tuple[str, list[str]]:
+    """Return the title, or "" if it is the only heading of level 1, and what is left out of it.
+
+    What a title says beyond the heading and the name of its site is kept.
+    """
+    others = list[str]()
+    if _key(title, "=") in shared:
+        title, others = "", [title]
+    for _, end in reversed([*_cuts(title)]):
+        if _key(title[:end], "<") in shared:
+            title, others = title[end:], [title[:end]]
+            break
+    for start, _ in _cuts(title):
+        if _key(title[start:], ">") in shared:
+            title, others = title[:start], [*others, title[start:]]
+            break
+    if len(headings) == 1 and title:
+        rest = _beyond(title, headings[0].rstrip(PERMALINKS))
+        return (title, others) if rest is None else ("", [*others, rest])
+    return title, others
+
+
+def _beyond(title: str, heading: str) -> str | None:
+    """Return what a title has beside the heading, "" if it says no more, or None if it is another text."""
+    if _words(title) <= _words(heading):
+        return ""
+    for start, end in _cuts(title):
+        before, after = title[:start], title[end:]
+        if heading.casefold() in (before.casefold(), after.casefold()):
+            return after if heading.casefold() == before.casefold() else before
+    return None
+
+
+def _edge(parts: Sequence[Piece], is_link: Sequence[bool]) -> int:
+    """Count the pieces at the start that are links, with names between them."""
+    count = 0
+    for number, piece in enumerate(parts):
+        if is_link[number]:
+            count = number + 1
+        elif piece.near != NAMES:
+            break
+    return count
+
+
+def _cuts(title: str) -> Iterator[tuple[int, int]]:
+    """Yield where the name of a page and that of its site may meet."""
+    return (match.span() for match in _CUT.finditer(title))
+
+
+class Repeats:
+    """Counts what pages of a folder have, with eight bytes for each block that may be furniture."""
+
+    def __init__(self) -> None:
+        self._pages = Counter[str]()
+        self._blocks: dict[str, array[int]] = {}
+        self._titles: dict[str, array[int]] = {}
+        self._shared: dict[str, Shared] = {}
+
+    def add(self, path: str, page: Page) -> None:
+        """Count a page, by its path in the folder."""
+        blocks = {piece.key for piece in page.pieces if piece.key}
+        titles = {_key(page.title, "=")} if page.title else set[int]()
+        for start, end in _cuts(page.title):
+            titles |= {_key(page.title[:end], "<"), _key(page.title[start:], ">")}
+        for folder in _folders(path):
+            self._pages[folder] += 1
+            self._blocks.setdefault(folder, array("Q")).extend(blocks)
+            self._titles.setdefault(folder, array("Q")).extend(titles)
+
+    def of(self, path: str) -> Shared:
+        """Return what a page shares with others, after all were counted."""
+        folders = _folders(path)
+        if folders[-1] not in self._shared:
+            blocks, titles = (
+                self._repeated(counted, folders, share)
+                for counted, share in ((self._blocks, SHARE), (self._titles, SHARE_OF_TITLES))
+            )
+            self._shared[folders[-1]] = Shared(blocks, titles)
+        return self._shared[folders[-1]]
+
+    def _repeated(self, counted: dict[str, array[int]], folders: list[str], share: float) -> frozenset[int]:
+        found = set[int]()
+        for folder in folders:
+            keys, counts = np.unique(np.frombuffer(counted[folder], np.uint64), return_counts=True)
+            found |= set(keys[counts >= max(FEWEST, share * self._pages[folder])].tolist())
+        return frozenset(found)
+
+
+def _folders(path: str) -> list[str]:
+    """Return the folder of a file and those above it, the outermost, "", first."""
+    names = path.split("/")[:-1]
+    return ["/".join(names[:count]) for count in range(len(names) + 1)]
+
+
+def _key(text: str, kind: str = "") -> int:
+    return int.from_bytes(blake2b(f"{kind}{text}".encode("utf-8", "replace"), digest_size=8).digest(), "big")
+
+
+def _words(text: str) -> set[str]:
+    return set(_WORDS.findall(text.casefold()))
+
+
+def _plain(text: str) -> str:
+    return " ".join(_WORDS.findall(text.casefold()))
