@@ -26,6 +26,8 @@ from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING
 
+from pydantic import SkipValidation
+
 from cort.config.fields import Depth
 from cort.online.options import SearchOptions, find_results, open_named
 from cort.runtime import cli
@@ -106,7 +108,8 @@ class Options(SearchOptions):
 
     systems: Several[Text] = ()
     """Default: the first BM25, dense and fused system."""
-    query: Maybe[Text] = None
+    # Answered by an error of its own if it is no Unicode.
+    query: Maybe[SkipValidation[str]] = None
     """Answer this query in JSON lines."""
     depth: int = same_as(Depth, "depth", default=10)
     """Results per system (default 10)."""

@@ -150,7 +150,8 @@ def _draw_line(axes: Any, line: Line) -> None:
     axes.plot(line.x, line.y, label=line.label or "_", **style)
     if line.bars:
         pairs = zip(line.y, line.bars, strict=True)
-        below, above = zip(*((y - low, high - y) for y, (low, high) in pairs), strict=True)
+        # By rounding alone, the mean of equal values may lie outside of its interval.
+        below, above = zip(*((max(y - low, 0.0), max(high - y, 0.0)) for y, (low, high) in pairs), strict=True)
         axes.errorbar(line.x, line.y, yerr=(below, above), fmt="none", ecolor=style["color"], elinewidth=0.8)
 
 

@@ -121,7 +121,9 @@ def _about_value(error: ErrorDetails, found: Found) -> tuple[tuple[str, ...], bo
     context = error.get("ctx", {})
     if error["type"] == LINE:
         return (*found.path, *context["path"]), True, error["msg"]
-    if error["type"] == "missing":
+    if error["type"] == "string_unicode":
+        text = f"found {_shown(found.value)}, which is not UTF-8, expected text that is; rename or rewrite it"
+    elif error["type"] == "missing":
         # A list of a fixed length.
         text = f"found {_shown(found.value)}, expected at least {len(found.value) + 1} of them; fix the value"
     elif error["type"] in BOUNDS:

@@ -27,7 +27,7 @@ ROOT = Path(__file__).parents[2]
 #: what changes no result: command lines, files, locks, devices; declarations of keys, whose values are params, and of
 #: paths, which are inputs and outputs of jobs
 APART: tuple[str, ...] = ("cort/runtime/",)
-DECLARATIONS = "__init__ collection evaluation fields learners lexical models paths root systems training"
+DECLARATIONS = "__init__ collection evaluation fields learners lexical models paths root systems top_level training"
 APART += tuple(f"cort/config/{name}.py" for name in DECLARATIONS.split())
 MODULE = re.compile(r"cort(\.\w+)*")
 # Facts about sources that the user's cache keeps; the oldest ones go.

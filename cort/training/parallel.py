@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, NoReturn
 from cort.runtime.command_line import to_words
 from cort.runtime.devices import lease
 from cort.runtime.errors import InputError
-from cort.runtime.interruption import REQUESTS, Interrupted, Requests
+from cort.runtime.interruption import ATTACHED, REQUESTS, Interrupted, Requests
 from cort.training.settings import TrainingOptions
 
 if TYPE_CHECKING:
@@ -110,8 +110,8 @@ def _launch(options: TrainingOptions, processes: int) -> None:
     with Requests() as requests:
         try:
             for rank in map(str, range(processes)):
-                # In a session of its own, it gets Ctrl-C only from the launcher.
-                ranked = {**environment, "RANK": rank, "LOCAL_RANK": rank}
+                # In a session of its own, it gets Ctrl-C only from the launcher, which speaks for it.
+                ranked = {**environment, ATTACHED: "1", "RANK": rank, "LOCAL_RANK": rank}
                 workers.append(subprocess.Popen(command, env=ranked, start_new_session=True))
             codes, passed = _wait(workers, requests)
         except KeyboardInterrupt:  # the second Ctrl-C

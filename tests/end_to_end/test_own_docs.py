@@ -2,7 +2,6 @@
 
 import json
 from pathlib import Path
-from subprocess import CalledProcessError
 
 import pytest
 
@@ -22,10 +21,9 @@ def test_the_first_build_of_a_verdict(tmp_path, monkeypatch):
     (tree / verdict.STATIC).mkdir(parents=True)
     monkeypatch.chdir(tree)
 
-    def build(config, *targets, quiet=False):
+    def build(config, *targets):
         status, output = run_module(tree, "workflow.build", "--configfile", config, "--", *targets)
-        if status:
-            raise CalledProcessError(status, "build", output)
+        assert status == 0, output[-3_000:]
 
     monkeypatch.setattr(verdict, "build", build)
     request = verdict.Request("docs", None, None, None, "docs")
@@ -37,7 +35,7 @@ def test_the_first_build_of_a_verdict(tmp_path, monkeypatch):
     documents = [*Path("docs").rglob("*.md")]
     looked, found = (json.loads(Path(file).read_text("utf-8")) for file in (inspection, counts))
     assert (found["documents"], found["documents without text"]) == (len(documents), 0)
-    assert looked[0]["text"] == f"{found['passages']} passages"
+    assert f"{found['passages']} passages" in [one["text"] for one in looked]
     relevant = {qrel.query_id: qrel.doc_id for _, qrel in iter_qrels(qrels)}
     assert len(relevant) >= verdict.FEWEST
     # Queries are sentences or headings of the document: nearly all are found among the first, and chance is a tenth.

@@ -66,7 +66,7 @@ def write_experiments(tree):
         "pretrained": config | {"lexical": lexical, "base_models": {"small": base_model}},
         "public": {
             "dataset": "public",
-            "downloads": {"folder": "a folder"},
+            "downloads": {"folder": "tiny"},
             "collection": {"passages": "download:msmarco/collection.tsv"},
             "splits": {"test": public},
             "systems": {"bm25": {"retrieve": "bm25"}},
@@ -143,7 +143,9 @@ def test_every_job_has_a_log_and_a_benchmark_of_its_own_under_the_name_of_its_ru
     rules = set()
     for output in plans.values():
         files = []
-        for rule, text in re.findall(r"^ *(?:local)?rule (?!all:)(\w+):\n((?: .*\n)+)", output, re.MULTILINE):
+        for rule, text in re.findall(
+            r"^ *(?:local)?rule (?!(?:all|experiment):)(\w+):\n((?: .*\n)+)", output, re.MULTILINE
+        ):
             log = re.search(r"^ +log: (\S+)$", text, re.MULTILINE)[1]
             benchmark = re.search(r"^ +benchmark: (\S+)$", text, re.MULTILINE)[1]
             assert re.fullmatch(rf"logs/[\w-]+/{rule}(/.+)?\.log", log)

@@ -9,7 +9,8 @@ from tests.support.common import ROOT
 #: all modules of the library, as paths
 MODULES = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "cort").rglob("*.py"))
 #: declarations of settings, whose values are params, and of paths; the other modules of cort/config/ are logic
-DECLARED = r"cort/config/(collection|evaluation|fields|learners|lexical|models|paths|root|systems|training)\.py"
+NAMES = "__init__ collection evaluation fields learners lexical models paths root systems top_level training"
+DECLARED = rf"cort/config/({'|'.join(NAMES.split())})\.py"
 #: modules that know no results, and declarations
 APART = {path for path in MODULES if path.startswith("cort/runtime/") or re.fullmatch(DECLARED, path)}
 

@@ -12,16 +12,19 @@ from tests.support.processes import Python
 
 LINE = "interrupted; the same command goes on\n"
 WAIT = "import time\nprint('ready', flush=True)\ntime.sleep(60)\n"
-IN_MAIN = "def main():\n    import sys, time\n    print('ready', flush=True)\n"
+IN_MAIN = "def main():\n    import sys, time\n"
 CALL = ("-m", "workflow.build", "--configfile", "tiny.yaml")
 BUILD = "from pathlib import Path\nfrom workflow import verdict\nverdict.build(Path('tiny.yaml'))"
 
 # Modules that wait when they are imported, or a program that does when it is called.
 IMPORTS = {"yaml.py": WAIT}
 SNAKEMAKE_IMPORTS = {"snakemake/cli.py": WAIT}
-RAISES = {"snakemake/cli.py": IN_MAIN + "    time.sleep(60)\n"}
+RAISES = {"snakemake/cli.py": IN_MAIN + "    print('ready', flush=True); time.sleep(60)\n"}
 # As Snakemake does between its jobs.
-FAILS = {"snakemake/cli.py": IN_MAIN + "    try: time.sleep(60)\n    except KeyboardInterrupt: sys.exit(1)\n"}
+FAILS = {
+    "snakemake/cli.py": IN_MAIN
+    + "    try: print('ready', flush=True); time.sleep(60)\n    except KeyboardInterrupt: sys.exit(1)\n"
+}
 
 
 @pytest.fixture
