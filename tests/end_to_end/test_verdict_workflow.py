@@ -115,7 +115,7 @@ def test_the_start_with_documents(tree):
     assert "on synthetic labels" in follow(tree, judged)
     assert json.loads((results / "notes" / "deploy" / "search" / "check.json").read_text("utf-8"))
     assert (results / "notes" / "deploy" / "search" / "README.md").is_file()
-    assert follow(tree, judged).count("Nothing to be done") == 3
+    assert follow(tree, judged).count("Nothing to be done") == 4
 
 
 def test_the_start_with_a_collection(tree):
