@@ -41,11 +41,13 @@ inspect: environment
 	@$(BIN)/python -m workflow.summary --inspection --configfile "$(CONFIG)"
 
 # Compares systems on the documents of FOLDER and writes the best for search engines. QUERIES=questions.txt adds real user
-# queries, QRELS=judgements.tsv their judgements, MODEL=FOLDER or NAME@COMMIT an encoder, NAME=... names the result.
+# queries, QRELS=judgements.tsv their judgements, MODEL=FOLDER or NAME@COMMIT an encoder, NAME=... names the result, and
+# LANGUAGE=de their language, where it is not what most documents seem to be in. (Linux has a variable of that name, too.)
 # The configs that it writes are in config/verdict.
 verdict: environment models/wordllama
 	@$(BIN)/python -m workflow.verdict --folder "$(or $(FOLDER),$(error set FOLDER=...))" $(if $(QUERIES),--queries "$(QUERIES)") \
-		$(if $(QRELS),--qrels "$(QRELS)") $(if $(MODEL),--model "$(MODEL)") $(if $(NAME),--name "$(NAME)")
+		$(if $(QRELS),--qrels "$(QRELS)") $(if $(MODEL),--model "$(MODEL)") $(if $(NAME),--name "$(NAME)") \
+		$(if $(filter command,$(origin LANGUAGE)),--language "$(LANGUAGE)")
 
 # Builds the experiments CONFIGS="config/a.yaml config/b.yaml", after checking all of them, then one table of their systems.
 # OPTIONS="--measures RR@10" chooses what it shows, OUTPUT=FOLDER where it goes.

@@ -11,6 +11,7 @@ Usage:  python -m cort.collection --passages collection.tsv --output passages.pa
 
 import logging
 import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
 from functools import partial
@@ -95,7 +96,9 @@ def _source(options: Options, fields: dict[str, Any]) -> Source:
         found = " and ".join(f"--{kind}" for kind in named) or "no source"
         raise input_error("command line", found, f"one of {', '.join(f'--{kind}' for kind in SOURCES)}", "name one")
     if paths := options.passages or options.documents:
-        return Source(", ".join(paths), partial(iter_file_documents, paths, fields), lambda: describe_inputs(paths))
+        doubts = Counter[str]()
+        documents = partial(iter_file_documents, paths, fields, doubts)
+        return Source(", ".join(paths), documents, lambda: describe_inputs(paths), doubts)
     return open_source(named[0], getattr(options, named[0]), fields, options.ids, options.threads)
 
 
@@ -104,7 +107,7 @@ def stage(options: Options) -> None:
     fields = {name: value for name in ("id", "title", "text") if (value := getattr(options, name))}
     source, counts = _source(options, fields), dict.fromkeys(("documents", "documents without text", "passages"), 0)
     if options.passages:
-        parts = ((path, iter_passage_batches(path, fields)) for path in options.passages)
+        parts = ((path, iter_passage_batches(path, fields, source.skipped)) for path in options.passages)
         counts |= write_passages(parts, options.output)
         counts["documents"] = counts["passages"] + counts.get(REPEATED, 0)
     else:
@@ -115,7 +118,10 @@ def stage(options: Options) -> None:
             written = write_passages([(source.name, apart(batches, source, writer))], options.output)
         counts["passages"] = written["passages"]
         counts |= {name: number for name, number in written.items() if name == REPEATED}
-    counts |= {f"files: {reason}": number for reason, number in sorted(source.skipped.items())}
+    counts |= {
+        reason if reason.startswith("rows") else f"files: {reason}": number
+        for reason, number in sorted(source.skipped.items())
+    }
     counts |= source.left_out()
     if options.output_counts:
         write_artifact(options.output_counts, counts)

@@ -45,6 +45,7 @@ from cort.formats.runs import (
     top,
     write_runs,
 )
+from cort.formats.spellings import respell
 from cort.retrieval.search_options import SearchOptions
 from cort.runtime import cli
 from cort.runtime.errors import input_error, shorten
@@ -113,11 +114,37 @@ def of_split(run: Run, query_ids: pa.ChunkedArray, source: str) -> Run:
     )
 
 
-def refuse_unknown_documents(run: Run, doc_ids: pa.ChunkedArray, source: str) -> None:
-    """Refuse a run over another collection."""
-    if len(unknown := unknown_ids(run.doc_ids, doc_ids)):
-        found = f"document {shorten(unknown[0].as_py())} ({len(unknown)} such results)"
+def of_collection(run: Run, doc_ids: pa.ChunkedArray, source: str) -> Run:
+    """Name results as the collection does, if it has another spelling of their ids, or if they are documents.
+
+    A document that the collection has in passages is its first one, so that it is measured where it was ranked.
+
+    :raises InputError: for a run over another collection.
+    """
+
+    def known(ids: pa.Array) -> pa.Array:
+        return pc.or_(is_in(ids, doc_ids), is_in(_first_passages(ids), doc_ids))
+
+    table, respelled, unknown = respell(pa.table({"doc_id": pa.chunked_array([run.doc_ids.cast("string")])}), known)
+    if len(unknown):
+        results = int(pc.sum(pc.is_in(table["doc_id"], value_set=unknown)).as_py())
+        found = f"document {shorten(unknown[0].as_py())} ({results} such results)"
         raise input_error(source, found, "only documents of this collection", "name a run over the same collection")
+    ids = table["doc_id"].combine_chunks()
+    whole = pc.invert(is_in(ids, doc_ids))
+    if documents := int(pc.sum(whole).as_py() or 0):
+        log.warning("%s: %d results are documents; their first passages stand for them", source, documents)
+        ids = pc.if_else(whole, _first_passages(ids), ids)
+    if respelled:
+        log.warning("%s: ids in another spelling than the collection's: %d", source, respelled)
+    if respelled or documents:
+        refuse_repeated_documents(source, run.query_ids, run.query_numbers().astype(np.int32), ids)
+        run = replace(run, doc_ids=ids)
+    return run
+
+
+def _first_passages(doc_ids: pa.Array) -> pa.Array:
+    return pc.binary_join_element_wise(doc_ids, "0", "#")
 
 
 def _by_query(path: str | Path, table: pa.Table) -> Run:
@@ -166,7 +193,7 @@ def stage(options: Options) -> None:
     query_ids = tables.read_column(options.queries, tables.QUERIES, "query_id")
     run = of_split(read_published(options.run), query_ids, options.run)
     doc_ids = tables.read_column(options.passages, tables.PASSAGES, "doc_id")
-    refuse_unknown_documents(run, doc_ids, options.run)
+    run = of_collection(run, doc_ids, options.run)
     lines = write_runs(options.output, [top(options.without_excluded(run), options.depth)], options.tag)
     log.info("%d queries, %d of %d results kept", len(run), lines, len(run.doc_ids))
 

@@ -31,8 +31,10 @@ from cort.formats.duplicates import kept_rows, refuse_duplicates
 from cort.formats.judgements import is_quoted, iter_qrels, read_judged
 from cort.formats.lines import Parts, Rows, iter_record_batches, none_of
 from cort.formats.records import Qrel
+from cort.formats.spellings import respell
 from cort.formats.tables import PASSAGES, QRELS, QUERIES, iter_batches, open_writer, read_table
 from cort.formats.topics import iter_queries
+from cort.formats.visible import visible
 from cort.retrieval.documents import documents_of
 from cort.runtime import cli
 from cort.runtime.errors import input_error, shorten
@@ -45,6 +47,7 @@ log = logging.getLogger(__name__)
 IDS, IDS_AT_ONCE = pa.schema([PASSAGES.field("doc_id")]), 1 << 20
 # What is odd: kind, query_id, doc_id; either id may be empty.
 WITHOUT_TEXT, ABSENT = "judged queries without text", "judged documents absent"
+RESPELLED = "judged documents found in another spelling of their ids"
 Oddities = list[tuple[str, str, str]]
 # Counts that are written even if they are 0.
 FOUND = ("judgements_matched_by_id", "matched_by_text", "unmatched", "withdrawn")
@@ -86,6 +89,8 @@ def read_qrels(options: "Options", query_ids: pa.ChunkedArray) -> tuple[pa.Table
     parts, qrels = read_files(options.qrels, read, QRELS, "judgements", "at least one")
     if pc.max(qrels["relevance"]).as_py() < 1:
         raise input_error(names, "no grade above 0", "at least one relevant passage", "name other judgements")
+    known = partial(in_collection, passages=options.passages, aggregate=options.aggregate)
+    qrels, counts[RESPELLED], unknown = respell(qrels, known)
     # Ids have no whitespace, so joined pairs are unambiguous.
     pairs = pc.binary_join_element_wise(qrels["query_id"], qrels["doc_id"], " ")
     kept = kept_rows(parts, pairs, qrels["relevance"].to_numpy, "judgement (query_id doc_id)", "grade")
@@ -99,7 +104,7 @@ def read_qrels(options: "Options", query_ids: pa.ChunkedArray) -> tuple[pa.Table
     textless = pc.unique(qrels["query_id"].filter(pc.invert(has_text)))
     qrels = qrels.filter(has_text)
     doc_ids = pc.unique(qrels["doc_id"])
-    absent = doc_ids.filter(pc.invert(in_collection(doc_ids, options.passages, options.aggregate)))
+    absent = doc_ids.filter(pc.is_in(doc_ids, value_set=unknown))
     if 2 * len(absent) > len(doc_ids) and options.unknown == "refuse":
         first = shorten(absent[0].as_py())
         found = f"{len(absent)} of {len(doc_ids)} judged documents that the collection lacks, as {first}"
@@ -180,6 +185,8 @@ class Options(Aggregation, Topics):
     without: Several[AnyFile] = ()
     """Tables of queries to leave out."""
     numbered: bool = same_as(AnySplit, "numbered")
+    visible: bool = False
+    """Remove invisible characters of queries and compose accents, as in the documents of a folder."""
     sample: Maybe[int] = same_as(Whole, "sample")
     seed: int = same_as(Seed, "seed")
     """Of the draws."""
@@ -188,12 +195,17 @@ class Options(Aggregation, Topics):
 def stage(options: Options) -> None:
     """Select queries and judgements, and write them."""
     numbered = options.numbered or all(map(is_quoted, options.qrels))
-    read = partial(iter_queries, field=options.field, numbered=numbered)
+    doubts = Counter[str]()
+    read = partial(iter_queries, field=options.field, numbered=numbered, doubts=doubts)
     parts, queries = read_files(options.queries, read, QUERIES, "queries", "one query per line")
+    if options.visible:
+        texts = pa.chunked_array([[visible(text) for text in queries["text"].to_pylist()]], "string")
+        queries = queries.set_column(1, QUERIES.field("text"), texts)
     refuse_duplicates(parts, queries["query_id"], "query_id")
     qrels, counts, oddities = QRELS.empty_table(), dict[str, int](), Oddities()
     if options.qrels:
         qrels, counts, oddities = read_qrels(options, queries["query_id"])
+    counts |= doubts
     judged = select(queries, qrels["query_id"])
     keep = not options.qrels or options.unjudged_queries == "keep"
     unjudged = f"{queries.num_rows - judged.num_rows} of them without judgements ({'kept' if keep else 'dropped'})"

@@ -162,6 +162,8 @@ def selection(experiment: Experiment, wildcards: Wildcards) -> Config:
     split, files = splits[name], splits[experiment.files_of_split(name)]
     held = {name: other.hold_out for name, other in splits.items() if isinstance(other, HeldOut)}
     found: Config = {"numbered": files.numbered, **(plain(files.topics) if files.topics else {})}
+    if experiment.source == "folder":
+        found["visible"] = True
     if experiment.is_judged(name):
         found |= {"unjudged_queries": split.unjudged_queries, "unknown": split.unknown}
     asked = isinstance(split, Generated) and split.generate.from_ == "endpoint"

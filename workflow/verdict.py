@@ -20,7 +20,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import sha256
 from os.path import normpath, realpath
@@ -32,10 +32,11 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from cort.config import paths
 from cort.config.collection import Generated, Lengths
 from cort.config.deployment import deployed_parts
-from cort.config.entries import leaves
+from cort.config.entries import BM25, leaves
 from cort.config.evaluation import Target
 from cort.config.experiment import Experiment
 from cort.config.fields import NAME
+from cort.config.lexical import FixedIndex, Language
 from cort.config.load import ConfigError, load
 from cort.config.stored import read_experiment
 from cort.evaluation.comparisons import MIN_QUERIES, WIN, Comparison, Comparisons
@@ -50,7 +51,9 @@ from cort.reporting.results import Latencies
 from cort.retrieval.weights import TunedWeights
 from cort.runtime.errors import InputError, input_error
 from cort.runtime.files import write_text
+from cort.runtime.sections import default_of
 from workflow.inputs import reported
+from workflow.language import language_of
 
 CONFIGS = Path("config/verdict")
 # Variables of `make` that name no file.
@@ -75,6 +78,7 @@ class Request:
     qrels: str | None
     model: str | None
     name: str
+    language: str | None = None
 
     @property
     def main(self) -> Path:
@@ -171,12 +175,13 @@ def write_configs(request: Request, origin: str, kept: Sequence[Path], deployed:
     )
     templates.filters["quoted"] = partial(json.dumps, ensure_ascii=False)
     title, encoders = Path(request.folder).resolve().name, encoders_of(request.model)
+    language = request.language or default_of(FixedIndex, "language")
     for path, name in ((request.main, "verdict"), (request.synthetic, "verdict-synthetic")):
         if path in kept:
             continue
         values = {"request": request, "title": title, "encoders": encoders, "origin": origin, "paths": paths}
-        text = templates.get_template(f"{name}.yaml.jinja").render(values, deployed=deployed, targets=get_args(Target))
-        write_text(path, sign(text))
+        values |= {"language": language, "deployed": deployed, "targets": get_args(Target)}
+        write_text(path, sign(templates.get_template(f"{name}.yaml.jinja").render(values)))
 
 
 def check(request: Request) -> None:
@@ -210,6 +215,9 @@ def check_edited(request: Request, edited: Path) -> None:
         if realpath(value.partition("@")[0] if key == "MODEL" else value) not in known:
             expected = f"{key}={value} in {request.main}, as edited files are kept"
             raise input_error(edited, "edits", expected, "write it there, set NAME=, or remove the edited file")
+    if request.language not in (None, known_language := load(request.main).lexical[BM25].language):
+        found, expected = f"LANGUAGE={request.language}", f"{known_language}, as edited files are kept"
+        raise input_error(request.main, found, expected, "change it there, set NAME=, or remove the edited file")
 
 
 def build(config: Path, *targets: str) -> None:
@@ -231,6 +239,19 @@ def build(config: Path, *targets: str) -> None:
         # The build has said how to go on.
         sys.exit(128 + signal.SIGINT)
     done.check_returncode()
+
+
+def with_language(request: Request) -> Request:
+    """Add the language of the documents, unless a person named one or edited the config; say which it is, and why."""
+    if request.language or (request.main.exists() and is_edited(request.main)):
+        return request
+    spoken = language_of(request.folder)
+    seen = f"{spoken.number} of {spoken.of} documents seem to be in {spoken.code}" if spoken.code else "no text"
+    known = spoken.code in get_args(Language)
+    language = spoken.code if known else default_of(FixedIndex, "language")
+    missing = "" if known or not spoken.code else ", which has no analyzer"
+    sys.stdout.write(f"language {language}: {seen}{missing}; LANGUAGE=CODE sets another\n")
+    return replace(request, language=language)
 
 
 def prepare(request: Request) -> Callable[[str | None], None]:
@@ -350,7 +371,8 @@ def report(request: Request, synthetic: Experiment, compared: Compared, chosen_b
     whole = experiment if judged else synthetic
     counts = json.loads(Path(experiment.at(paths.IMPORT_COUNTS)).read_text("utf-8"))
     measured = f"{compared.measure} on {compared.queries} queries"
-    yield f"{counts['documents']:,} documents, {counts['passages']:,} passages; {measured}"
+    language = experiment.config["lexical"]["bm25"]["language"]
+    yield f"{counts['documents']:,} documents, {counts['passages']:,} passages, language {language}; {measured}"
     made = f"made from {synthetic.generated_from} (synthetic labels)"
     yield f"{made}, with differences from {compared.baseline} and their 95 % intervals:"
     yield from compared.table()
@@ -375,6 +397,7 @@ def run(request: Request) -> None:
     :raises CalledProcessError: if a build fails.
     """
     check(request)
+    request = with_language(request)
     write = prepare(request)
     experiment, synthetic = load(request.main), load(request.synthetic)
     if not reported(synthetic, "comparisons"):
@@ -405,6 +428,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--queries", help="real user queries: .txt with one per line, .tsv or .jsonl")
     parser.add_argument("--qrels", help="judgements of these queries")
     parser.add_argument("--model", help="encoder: a folder, or a name on the hub with @COMMIT")
+    parser.add_argument("--language", choices=get_args(Language), help="of the documents (default: what most are in)")
     parser.add_argument("--name", help="of the experiment (default: that of the folder)")
     args = parser.parse_args(argv)
     args.name = args.name or name_after(realpath(args.folder), "folder")

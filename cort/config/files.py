@@ -15,6 +15,14 @@ from cort.config.models import FilePairs, FileTriples
 Files: TypeAlias = Iterator[tuple[str, str]]
 
 
+def check_braces(experiment: Experiment) -> Iterator[str]:
+    """Refuse files of the collection and the splits in whose names Snakemake would see wildcards."""
+    for place, name in (*_of_collection(experiment), *_of_splits(experiment)):
+        if name and not {*"{}"}.isdisjoint(name):
+            found, expected = f"found {name!r}", "expected a name without braces, which Snakemake takes for wildcards"
+            yield f"{place}: {found}, {expected}; rename the file, or link to it"
+
+
 def named_files(experiment: Experiment) -> list[tuple[str, str]]:
     """List (key in the config, file) of each file that jobs may read; a public one as it is named there.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, TypeAlias
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from cort.config.fields import Cleaning, Precision, Revision
 from cort.runtime.sections import FIRST_FITTING, MEASURE, Maybe, Names, Section, Several, Text
@@ -15,6 +15,11 @@ Language = Literal[
     "ja", "ko", "nl", "no", "pl", "pt", "ru", "sv", "te", "th", "tr", "uk", "zh",
 ]
 # fmt: on
+
+
+def _norwegian(value: object) -> object:
+    # YAML takes the code of Norwegian for false.
+    return "no" if value is False else value
 
 
 class Parameters(Section):
@@ -55,7 +60,7 @@ class Index(Section):
     cleaning: Cleaning = "raw"
     """Preprocessing of passages and queries: none (`raw`), repair of wrongly decoded characters (`fixed`), or the
     filter of CoRT's authors, which keeps ASCII letters, digits and `.,!?;/:` (`cort`)."""
-    language: Language = "en"
+    language: Annotated[Language, BeforeValidator(_norwegian)] = "en"
     """Language (ISO 639-1), which chooses Anserini's analyzer: tokens, stop words, stemming."""
 
 

@@ -7,8 +7,9 @@ import json
 import math
 import re
 import unicodedata
+from collections.abc import Callable
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from cort.runtime.errors import shorten
 
@@ -46,7 +47,25 @@ def checked_id(name: str, value: str) -> str:
 
 def writable_id(name: str, value: str) -> str:
     """Make an id one that run files can hold: strip whitespace, and percent-encode what `checked_id` refuses inside."""
-    return checked_id(name, "".join(quote(one, safe="") if is_odd(one) else one for one in value.strip()))
+    return checked_id(name, _quoted(value.strip(), is_odd))
+
+
+def encoded_id(value: str) -> str:
+    """Encode a path or a name as an id: as `writable_id`, and "%" and quotes, so that different ones stay different."""
+    return _quoted(value, lambda one: one in '%"' or is_odd(one))
+
+
+def spellings_of(value: str) -> list[str]:
+    """List how an id may be written elsewhere: with or without percent-encoding, with accents composed or not."""
+    plain = dict.fromkeys((value, unquote(value)))
+    forms = [unicodedata.normalize(form, one) for one in plain for form in ("NFC", "NFD")]
+    return list(
+        dict.fromkeys(spelled for one in [*plain, *forms] for spelled in (encoded_id(one), _quoted(one, is_odd)))
+    )
+
+
+def _quoted(value: str, is_left_out: Callable[[str], bool]) -> str:
+    return "".join(quote(one, safe="", errors="replace") if is_left_out(one) else one for one in value)
 
 
 def is_odd(character: str) -> bool:
@@ -58,9 +77,14 @@ def checked_text(text: str) -> str:
     """Strip whitespace; refuse an empty text, or one with a NUL character."""
     if not (stripped := text.strip()):
         raise BadLine("an empty text", "at least one character", "remove the row")
-    if "\x00" in stripped:
+    return readable(stripped)
+
+
+def readable(text: str) -> str:
+    """Refuse a text with a NUL character."""
+    if "\x00" in text:
         raise BadLine("a NUL character", "text", "remove it")
-    return stripped
+    return text
 
 
 def checked_grade(value: str) -> int:

@@ -84,7 +84,7 @@ TREC, SMART = Places(4, 0, 2, 3), Places(4, 0, 1, None, is_smart=True)
 def iter_qrels(path: str | Path) -> Rows[Qrel]:
     """Stream (row, judgement); like trec_eval, ignore the second column of TREC's format."""
     form = rows.form_of(path, QUERY_IDS, DOC_IDS)
-    if form in (rows.JSON, rows.PARQUET, rows.CSV):
+    if form not in (None, rows.TSV):
         return iter_records(path, rows.iter_rows(path, form, (QUERY_IDS, DOC_IDS, GRADES), fewest=3), _of_record)
     return _iter_lines(path)
 

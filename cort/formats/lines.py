@@ -1,39 +1,32 @@
 """Lines of a UTF-8 text file, plain or compressed; anything that could silently corrupt ids or scores is refused.
 
-The content decides how a file is compressed (gzip, bzip2, xz or zstd), not its name. A byte order mark is dropped and
+The content decides how a file is compressed (`cort.formats.unpacking`), not its name. A byte order mark is dropped and
 CRLF is read as LF, with one message per file in the log.
 """
 
-import bz2
 import functools
-import gzip
 import io
 import logging
-import lzma
-import re
-import zlib
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 
+from cort.formats.decoding import decode
 from cort.formats.fields import BadLine
 from cort.formats.ids import are_ids
+from cort.formats.unpacking import HEAD, kind_of, refusing_damage, unpacked
 from cort.runtime.errors import input_error, shorten
 
 log = logging.getLogger(__name__)
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-# How compressed files begin.
-PACKED = re.compile(rb"(?P<gzip>\x1f\x8b)|(?P<bzip2>BZh[1-9]1AY&SY)|(?P<xz>\xfd7zXZ\x00)|(?P<zstd>\x28\xb5\x2f\xfd)")
-#: what the decompressors raise for damaged data
-DAMAGED = (EOFError, zlib.error, lzma.LZMAError, pa.ArrowException, gzip.BadGzipFile, OSError)
 # How files of other types begin, and what to do with them; longer marks first.
 CONVERT = "convert the file (`iconv -f {0} -t UTF-8`)"
 OTHER_FILES = (
@@ -45,7 +38,7 @@ OTHER_FILES = (
 )
 # Bytes per block: of lines read one by one, of texts, of columns, and of Arrow's parser.
 SMALL_BLOCK, BLOCK_BYTES, COLUMNS_BLOCK, ARROW_BLOCK = 1 << 20, 4 << 20, 16 << 20, 4 << 20
-ROWS_PER_BATCH, HEAD = 65_536, 4_096
+ROWS_PER_BATCH = 65_536
 
 Line = TypeVar("Line")
 Record = TypeVar("Record")
@@ -87,34 +80,51 @@ def iter_lines(path: str | Path) -> Rows[str]:
         yield from decode_lines(path, block)
 
 
-def iter_text(path: str | Path, report: Callable[[str], None] | None = None) -> Rows[str]:
-    """Yield (row, line) like `iter_lines`, but read rows that are not UTF-8 as Windows-1252, and NUL as a space.
+def iter_text(path: str | Path, counts: Counter[str] | None = None, has_nul: bool = True) -> Rows[str]:
+    """Yield (row, line) like `iter_lines`, but read rows that are not UTF-8 (`cort.formats.decoding`).
 
-    :param report: is called once if there are such rows; by default, they are logged.
+    :param counts: gets the number of such rows, by what is doubtful; the log has it, too.
+    :param has_nul: NUL is a space, not an error.
     """
-    report = functools.cache(report or functools.partial(_log_once, str(path)))
+    doubts = Counter[str]()
     for block in iter_blocks(path, SMALL_BLOCK):
-        for row, raw in enumerate(io.BytesIO(memoryview(block.data)[: block.length]), block.row):
-            raw = raw.rstrip(b"\n").replace(b"\0", b" ")
-            try:
-                yield row, raw.decode()
-            except UnicodeDecodeError:
-                report("rows that are not UTF-8 are read as Windows-1252")
-                yield row, raw.decode("cp1252", "replace")
+        yield from decode_text(path, block, doubts, has_nul)
+    log_doubts(path, doubts)
+    if counts is not None:
+        counts.update(doubts)
+
+
+def decode_text(path: str | Path, block: Block, doubts: Counter[str], has_nul: bool = False) -> Rows[str]:
+    """Yield (row, line without its end) of a block, like `iter_text`, and count doubts."""
+
+    def parse(raw: bytes) -> str:
+        raw = raw.rstrip(b"\n").replace(b"\0", b" ") if has_nul else _without_nul(raw)
+        text, doubt = decode(raw)
+        if doubt:
+            doubts[f"rows {doubt}"] += 1
+        return text
+
+    return iter_records(path, enumerate(io.BytesIO(memoryview(block.data)[: block.length]), block.row), parse)
+
+
+def log_doubts(path: str | Path, doubts: Counter[str]) -> None:
+    """Log how many rows of a file were doubtful, once per file."""
+    for doubt, number in doubts.items():
+        _log_once(str(path), f"{doubt}: {number:,}")
 
 
 def iter_blocks(path: str | Path, size: int = BLOCK_BYTES) -> Iterator[Block]:
     """Yield blocks of about `size` bytes, which share their memory; refuse truncated compressed data."""
     with open(path, "rb") as file:
-        yield from iter_blocks_of(unpacked(file), path, size)
+        yield from iter_blocks_of(unpacked(file), path, size, kind_of(file.peek(HEAD)))
 
 
-def iter_blocks_of(handle: io.BufferedIOBase, path: str | Path, size: int) -> Iterator[Block]:
-    """Yield the blocks of a stream like `iter_blocks`; error messages call it `path`."""
+def iter_blocks_of(handle: io.BufferedIOBase, path: str | Path, size: int, kind: str | None = None) -> Iterator[Block]:
+    """Yield the blocks of a stream like `iter_blocks`; error messages call it `path`, and `kind` how it is packed."""
     buffer, filled, row = bytearray(size), 0, 1
     more = True
     while more:
-        with refusing_damage(handle, path, lambda: row - 1 + buffer.count(b"\n", 0, filled)):  # noqa: B023
+        with refusing_damage(path, kind, lambda: row - 1 + buffer.count(b"\n", 0, filled)):  # noqa: B023
             while filled < len(buffer) and (got := handle.readinto1(memoryview(buffer)[filled:])):
                 filled += got
         more = filled == len(buffer)
@@ -132,39 +142,8 @@ def iter_blocks_of(handle: io.BufferedIOBase, path: str | Path, size: int) -> It
 
 def head_of(path: str | Path) -> bytes:
     """Return the first bytes of a file, unpacked, to tell what is in it."""
-    with open(path, "rb") as file, refusing_damage(handle := unpacked(file), path, lambda: 0):
-        return handle.read(HEAD).removeprefix(BYTE_ORDER_MARK)
-
-
-def unpacked(file: BinaryIO) -> io.BufferedReader | gzip.GzipFile | bz2.BZ2File | lzma.LZMAFile:
-    """Unpack a file that is compressed; another file is returned as it is."""
-    plain = cast("io.BufferedReader", file)
-    found = PACKED.match(plain.peek(HEAD))
-    match found and found.lastgroup:
-        case "gzip":
-            return gzip.GzipFile(fileobj=file)
-        case "bzip2":
-            return bz2.BZ2File(file)
-        case "xz":
-            return lzma.LZMAFile(file)
-        case "zstd":
-            return io.BufferedReader(pa.CompressedInputStream(pa.PythonFile(file, "r"), "zstd"))
-    return plain
-
-
-@contextmanager
-def refusing_damage(handle: io.BufferedIOBase, path: str | Path, complete: Callable[[], int]) -> Iterator[None]:
-    """Refuse compressed data that cannot be unpacked; `complete` counts the rows before it."""
-    kinds = {gzip.GzipFile: "gzip", bz2.BZ2File: "bzip2", lzma.LZMAFile: "xz"}
-    is_plain = isinstance(handle, io.BufferedReader) and isinstance(handle.raw, io.FileIO)
-    try:
-        yield
-    except DAMAGED as error:
-        if is_plain:
-            raise
-        kind = kinds.get(type(handle), "zstd")
-        found = f"damaged {kind} data after row {complete()} ({' '.join(str(error).split())})"
-        raise input_error(path, found, f"a complete {kind} file", "download or compress it again") from error
+    with open(path, "rb") as file, refusing_damage(path, kind_of(file.peek(HEAD)), lambda: 0):
+        return unpacked(file).read(HEAD).removeprefix(BYTE_ORDER_MARK)
 
 
 def _refuse_other_files(path: str | Path, head: bytes) -> None:
@@ -287,9 +266,7 @@ def _is_clean(column: pa.ChunkedArray) -> bool:
 
 def decode_line(raw: bytes) -> str:
     """Decode a line for `iter_records`; refuse NUL and invalid UTF-8."""
-    raw = raw.rstrip(b"\n")
-    if b"\x00" in raw:
-        raise BadLine(f"a NUL byte at byte {raw.index(0) + 1}", "text", "remove it, or name a file of text")
+    raw = _without_nul(raw)
     try:
         return raw.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -297,3 +274,11 @@ def decode_line(raw: bytes) -> str:
         context = shorten(raw[start : error.end + 10].decode("utf-8", "backslashreplace"))
         found = f"invalid UTF-8 at byte {error.start + 1} ({context})"
         raise BadLine(found, "UTF-8", "convert the file (`iconv`)") from error
+
+
+def _without_nul(raw: bytes) -> bytes:
+    """Strip the end of a line; refuse NUL."""
+    raw = raw.rstrip(b"\n")
+    if b"\x00" in raw:
+        raise BadLine(f"a NUL byte at byte {raw.index(0) + 1}", "text", "remove it, or name a file of text")
+    return raw

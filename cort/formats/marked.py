@@ -5,6 +5,7 @@ TREC's SGML leaves tags open, and its files may be older than UTF-8.
 
 import html
 import re
+from collections import Counter
 from collections.abc import Container, Iterator
 from itertools import chain
 from pathlib import Path
@@ -17,6 +18,7 @@ SMART_FIELD = re.compile(r"\.I\s+(?P<id>\S.*)|\.(?P<name>[A-Z])")
 COMMENT = re.compile(r"<!--.*?-->|<\?.*?\?>|<!DOCTYPE[^>]*>", re.DOTALL | re.I)
 CDATA = re.compile(r"<!\[CDATA\[(.*?)\]\]>", re.DOTALL)
 TAG = re.compile(r"<(/?)([A-Za-z][\w:.-]*)((?:\s[^<>]*)?)/?>")
+NUMBER = re.compile(r"""\b(?:docno|docid|number|id|qid)\s*=\s*(?:"([^"]*)"|'([^']*)'|([^"'\s>]+))""", re.I)
 #: what a topic may be; some are written as documents
 TOPICS = ("top", "topic", "query", "doc")
 #: tags of documents: titles, and bodies outside of which are dates, bylines and the like
@@ -34,13 +36,24 @@ class Marked(NamedTuple):
     attributes: str
     parts: list[tuple[str, str]]
 
+    @property
+    def id(self) -> str:
+        """The id among the attributes, or nothing."""
+        return next((one[1] or one[2] or one[3] for one in NUMBER.finditer(self.attributes)), "")
+
     def first(self, *names: str) -> str:
         """Return the first text with one of these names, or nothing."""
         return next((text for name, text in self.parts if name in names and text), "")
 
-    def all(self, *names: str) -> str:
-        """Return the texts with these names, or all if there are no names."""
-        return " ".join(text for name, text in self.parts if text and (name in names or not names))
+    def all(self, *names: str, label: re.Pattern[str] | None = None) -> str:
+        """Return the texts with these names, or all if there are no names, without a label that one begins with."""
+        texts = (text for name, text in self.parts if name in names or not names)
+        return " ".join(filter(None, (text[_end(label, text) :] for text in texts)))
+
+
+def _end(label: re.Pattern[str] | None, text: str) -> int:
+    found = label.match(text) if label else None
+    return found.end() if found else 0
 
 
 def is_marked(path: str | Path) -> bool:
@@ -57,20 +70,23 @@ def _beginning(path: str | Path) -> str:
     return head_of(path).decode("utf-8", "replace")
 
 
-def iter_documents(path: str | Path) -> Rows[tuple[str, str, str]]:
-    """Stream (row, (doc_id, title, text)) of TREC or SMART."""
+def iter_documents(path: str | Path, doubts: Counter[str] | None = None) -> Rows[tuple[str, str, str]]:
+    """Stream (row, (doc_id, title, text)) of TREC or SMART.
+
+    :param doubts: gets the number of rows that were read with doubts, by reason.
+    """
     if is_smart(path):
-        yield from ((one.row, (one.attributes, one.all("t"), one.all("w"))) for one in iter_smart(path))
+        yield from ((one.row, (one.attributes, one.all("t"), one.all("w"))) for one in iter_smart(path, doubts))
         return
-    for one in _elements(path, "doc", KNOWN):
+    for one in _elements(path, "doc", KNOWN, doubts):
         text = one.all(*BODIES) or one.all(*{name for name, _ in one.parts} - OUTSIDE)
-        yield one.row, (one.first(*IDS), one.all(*TITLES), text)
+        yield one.row, (one.first(*IDS) or one.id, one.all(*TITLES), text)
 
 
-def iter_smart(path: str | Path) -> Iterator[Marked]:
+def iter_smart(path: str | Path, doubts: Counter[str] | None = None) -> Iterator[Marked]:
     """Stream records; their `attributes` are what stands behind ``.I``, and the names are letters."""
     record, name, lines = Marked(0, "", []), "", list[str]()
-    for row, line in chain(iter_text(path), [(0, ".I end")]):
+    for row, line in chain(iter_text(path, doubts), [(0, ".I end")]):
         field = SMART_FIELD.fullmatch(line.rstrip())
         if not field:
             lines.append(line)
@@ -82,18 +98,20 @@ def iter_smart(path: str | Path) -> Iterator[Marked]:
             record = Marked(row, field["id"], [])
 
 
-def iter_topics(path: str | Path) -> Iterator[Marked]:
+def iter_topics(path: str | Path, doubts: Counter[str] | None = None) -> Iterator[Marked]:
     """Stream the topics of TREC's SGML or XML, one of `TOPICS` with anything inside."""
     head = _beginning(path)
     name = next((name for name in TOPICS if re.search(rf"<{name}[\s>]", head, re.I)), "top")
-    return _elements(path, name)
+    return _elements(path, name, doubts=doubts)
 
 
-def _elements(path: str | Path, name: str, known: Container[str] = ()) -> Iterator[Marked]:
+def _elements(
+    path: str | Path, name: str, known: Container[str] = (), doubts: Counter[str] | None = None
+) -> Iterator[Marked]:
     """Stream elements; one that is not closed ends at the next."""
     opening = re.compile(rf"(?=<{name}[\s>])", re.I)
     row, lines = 0, list[str]()
-    for number, line in chain(iter_text(path), [(0, f"<{name}>")]):
+    for number, line in chain(iter_text(path, doubts), [(0, f"<{name}>")]):
         before, *pieces = opening.split(f" {COMMENT.sub(' ', line)}") if "<" in line else (line,)
         lines.append(before)
         for piece in pieces:

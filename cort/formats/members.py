@@ -11,7 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, cast
 
-from cort.formats.lines import SMALL_BLOCK, Rows, decode_lines, iter_blocks_of, unpacked
+from cort.formats.lines import SMALL_BLOCK, Rows, decode_lines, iter_blocks_of
+from cort.formats.unpacking import unpacked
 from cort.runtime.errors import InputError, input_error
 
 FETCH = "fetch it again"

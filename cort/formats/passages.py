@@ -2,7 +2,7 @@
 
 | how a file begins                | a document                                                                 |
 |----------------------------------|----------------------------------------------------------------------------|
-| ``{``, a header, Parquet         | a row with an id, a text and perhaps a title (`cort.formats.rows`)         |
+| ``{``, ``[{``, a header, Parquet | a row with an id, a text and perhaps a title (`cort.formats.rows`)         |
 | ``<DOC>`` (TREC), ``.I`` (SMART) | an element, a record (`cort.formats.marked`)                               |
 | another line                     | ``doc_id TAB text`` (MS MARCO)                                             |
 
@@ -13,7 +13,7 @@ Arrow parses large TSV files. A block that it cannot read exactly as the line pa
 the same records or for an error with its row.
 """
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -31,11 +31,12 @@ from cort.formats.lines import (
     BLOCK_BYTES,
     Block,
     Rows,
-    decode_lines,
+    decode_text,
     iter_blocks,
-    iter_lines,
     iter_record_batches,
     iter_records,
+    iter_text,
+    log_doubts,
     none_of,
     parse_block,
 )
@@ -56,19 +57,23 @@ Fields = Mapping[str, Any]
 FIRST_PLAIN, LAST_PLAIN = 0x21, 0x7E
 
 
-def iter_titled(path: str | Path, fields: Fields | None = None) -> Rows[tuple[str, str, str]]:
+def iter_titled(
+    path: str | Path, fields: Fields | None = None, doubts: Counter[str] | None = None
+) -> Rows[tuple[str, str, str]]:
     """Stream (row, (doc_id, title, text)) of documents; title and text may be empty.
 
     :param fields: names of the fields of rows, as in the config.
+    :param doubts: gets the number of rows that were read with doubts, by reason.
     """
     names = rows.names_of(fields or {})
     match _form(path, names):
         case "lines":
-            return ((row, (doc_id, "", text)) for row, (doc_id, text) in _parsed(path, iter_lines(path)))
+            lines = iter_text(path, doubts, has_nul=False)
+            return ((row, (doc_id, "", text)) for row, (doc_id, text) in _parsed(path, lines))
         case "marked":
-            return iter_records(path, marked.iter_documents(path), _with_checked_id)
+            return iter_records(path, marked.iter_documents(path, doubts), _with_checked_id)
         case form:
-            return rows.iter_titled_rows(path, form, names)
+            return rows.iter_titled_rows(path, form, names, doubts)
 
 
 def _form(path: str | Path, names: rows.Names) -> str:
@@ -76,22 +81,29 @@ def _form(path: str | Path, names: rows.Names) -> str:
     return form or ("marked" if marked.is_marked(path) else "lines")
 
 
-def iter_passages(path: str | Path, fields: Fields | None = None) -> Rows[Text]:
-    """Stream (row, passage); a passage is a title, a space and a text."""
-    return iter_records(path, iter_titled(path, fields), _joined)
+def iter_passages(path: str | Path, fields: Fields | None = None, doubts: Counter[str] | None = None) -> Rows[Text]:
+    """Stream (row, passage); a passage is a title, a space and a text. `doubts` is as in `iter_titled`."""
+    return iter_records(path, iter_titled(path, fields, doubts), _joined)
 
 
 def iter_passage_batches(
-    path: str | Path, fields: Fields | None = None, block_bytes: int = BLOCK_BYTES
+    path: str | Path,
+    fields: Fields | None = None,
+    doubts: Counter[str] | None = None,
+    block_bytes: int = BLOCK_BYTES,
 ) -> Iterator[pa.RecordBatch]:
     """Stream the passages of a file, as `iter_passages` reads them, in batches of about the same size."""
     if _form(path, rows.names_of(fields or {})) != "lines":
-        yield from iter_record_batches(iter_passages(path, fields), PASSAGES)
+        yield from iter_record_batches(iter_passages(path, fields, doubts), PASSAGES)
         return
+    found = Counter[str]()
     for block in iter_blocks(path, block_bytes):
         batches = _parse_passages(block)
-        lines = decode_lines(path, block)
+        lines = decode_text(path, block, found)
         yield from iter_record_batches(_parsed(path, lines), PASSAGES) if batches is None else batches
+    log_doubts(path, found)
+    if doubts is not None:
+        doubts.update(found)
 
 
 def write_passages(parts: Iterable[tuple[str, Iterable[pa.RecordBatch]]], output: str | Path) -> dict[str, int]:

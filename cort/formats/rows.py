@@ -1,32 +1,35 @@
-"""Rows as mappings: JSON lines, CSV or TSV with a header, and Parquet, streamed. The content tells them apart.
+"""Rows as mappings: JSON, CSV or TSV with a header, and Parquet, streamed. The content tells them apart.
 
 The field has many names for the same things (BEIR, MTEB, pyserini, Tevatron, MIRACL, MS MARCO v2); the first name of a
-list that a row has is the one that counts.
+list that a row has, in whatever case, is the one that counts.
 """
 
 from __future__ import annotations
 
-import csv
 import math
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow.parquet as pq
 
+from cort.formats import csv_records, json_records
 from cort.formats.fields import BadLine, checked_unicode, parse_json_line, writable_id
-from cort.formats.lines import Rows, head_of, iter_lines, iter_records
+from cort.formats.lines import Rows, head_of, iter_lines, iter_records, iter_text, log_doubts
 from cort.formats.tables import refuse_damage
 from cort.runtime.errors import shorten
 
 Record = Mapping[str, Any]
 #: a record, or what is wrong with it
 Row = Record | BadLine
-PARQUET, JSON, CSV, TSV = "parquet", "json", ",", "\t"
+PARQUET, JSON, OBJECTS, CSV, SEMICOLONS, TSV = "parquet", "json lines", "json objects", ",", ";", "\t"
 SUFFIXES = {".json": JSON, ".jsonl": JSON, ".ndjson": JSON, ".csv": CSV, ".parquet": PARQUET}
 PACKED = {".gz", ".bz2", ".xz", ".zst"}
+#: forms with a header
+HEADED = (CSV, SEMICOLONS, TSV)
 ROWS_PER_BATCH, LONGEST_LIST = 1_000, 200
-csv.field_size_limit(1 << 30)
 
 
 class Names(NamedTuple):
@@ -71,14 +74,17 @@ def form_of(path: str | Path, ids: Collection[str], texts: Collection[str]) -> s
     suffix = next((name for name in reversed(names) if name not in PACKED), "")
     if head.startswith(b"PAR1"):
         return PARQUET
+    if json_records.begins(head):
+        return OBJECTS
     if head.lstrip().startswith(b"{"):
         return JSON
     first = head.partition(b"\n")[0].decode("utf-8", "replace").rstrip("\r")
-    for delimiter in (TSV, CSV):
+    commas = csv_records.delimiter_of(first)
+    for delimiter in (TSV, commas):
         header = {name.strip().lower() for name in _fields(first, delimiter)}
         if not header.isdisjoint(map(str.lower, ids)) and not header.isdisjoint(map(str.lower, texts)):
             return delimiter
-    return SUFFIXES.get(suffix)
+    return commas if suffix == ".csv" else SUFFIXES.get(suffix)
 
 
 def iter_rows(
@@ -88,21 +94,27 @@ def iter_rows(
     fewest: int = 2,
     read: Callable[[str | Path], Rows[str]] = iter_lines,
     header: Sequence[str] = (),
+    doubts: Counter[str] | None = None,
+    last: Sequence[str] = (),
 ) -> Rows[Row]:
-    """Stream (row, record or what is wrong with it); rows are lines counted from 1, or records of Parquet.
+    """Stream (row, record or what is wrong with it); rows are lines counted from 1, or records of Parquet and JSON.
 
     :param wanted: names of each column of Parquet that is read. If there are fewer than `fewest` of them, all columns
         are, as a name may be unknown.
     :param header: of a TSV without one.
+    :param doubts: gets the number of rows that were read with doubts, by reason; the log has it, too.
+    :param last: names of the last column of a TSV that may have TABs.
     """
     if form == PARQUET:
         return _iter_parquet(path, wanted, fewest)
-    if form == CSV:
-        return _with_header(_iter_csv(read(path)), header)
+    if form in (CSV, SEMICOLONS):
+        return _with_header(_iter_csv(path, read(path), form, Counter() if doubts is None else doubts), header)
+    if form == OBJECTS:
+        return json_records.iter_objects(read(path))
     lines = ((row, line) for row, line in read(path) if line.strip())
     if form == JSON:
         return ((row, _or_bad(json_object, line)) for row, line in lines)
-    return _with_header(((row, _fields(line, TSV)) for row, line in lines), header)
+    return _with_header(((row, _fields(line, TSV)) for row, line in lines), header, last)
 
 
 def checked(row: Row) -> Record:
@@ -129,11 +141,28 @@ def json_object(line: str) -> dict[str, Any]:
 
 def value_of(record: Record, names: Sequence[str]) -> Any:
     """Return the value of the first name that a record has."""
+    if (name := name_in(record, names)) is not None:
+        return record[name]
+    keys = shorten(", ".join(map(str, record)), LONGEST_LIST) if record else "none"
+    raise BadLine(
+        f"no {' or '.join(names)} among the fields {keys}",
+        "one of these",
+        "rename a field, or for documents set `fields`",
+    )
+
+
+def name_in(record: Record, names: Sequence[str]) -> str | None:
+    """Return the first name that a record has, as it is written there; None if it has none of them."""
     for name in names:
         if name in record:
-            return record[name]
-    keys = shorten(", ".join(map(str, record)), LONGEST_LIST) if record else "none"
-    raise BadLine(f"no {' or '.join(names)} among the fields {keys}", "one of these", "rename a field, or set `fields`")
+            return name
+    written = {key.lower(): key for key in reversed(list(record))}
+    return next((written[name.lower()] for name in names if name.lower() in written), None)
+
+
+def are_questions(ids: Sequence[str]) -> bool:
+    """Whether most of what should be ids are questions, as in a table of questions and answers."""
+    return 2 * sum(one.rstrip().endswith(("?", "\uff1f", "\u061f")) for one in ids) > len(ids)
 
 
 def is_missing(value: Any) -> bool:
@@ -165,8 +194,8 @@ def titled(row: Row, names: Names) -> tuple[str, str, str]:
 
 def texts_of(record: Record, names: Names) -> tuple[str, str]:
     """Return the title and text of a document, which both may be empty; without a title, a text is needed."""
-    title = text_of(record, names.titles) if not record.keys().isdisjoint(names.titles) else ""
-    needed = [keys for keys in names.columns()[2:] if not title or not record.keys().isdisjoint(keys)]
+    title = "" if name_in(record, names.titles) is None else text_of(record, names.titles)
+    needed = [keys for keys in names.columns()[2:] if not title or name_in(record, keys) is not None]
     return title, "\n\n".join(filter(None, (text_of(record, keys) for keys in needed)))
 
 
@@ -181,7 +210,7 @@ def _iter_parquet(path: str | Path, wanted: Sequence[Sequence[str]], fewest: int
                 yield number, record
 
 
-def _with_header(lines: Rows[list[str] | BadLine], header: Sequence[str]) -> Rows[Row]:
+def _with_header(lines: Rows[list[str] | BadLine], header: Sequence[str], last: Sequence[str] = ()) -> Rows[Row]:
     for row, values in lines:
         if isinstance(values, BadLine):
             yield row, values
@@ -190,31 +219,27 @@ def _with_header(lines: Rows[list[str] | BadLine], header: Sequence[str]) -> Row
             if repeated := sorted({name for name in header if name and header.count(name) > 1}):
                 yield row, BadLine(f"the column {shorten(repeated[0])} twice", "each column once", "rename one")
                 return
-        elif len(values) != len(header):
+        elif len(values) > len(header) and header[-1].lower() in last:
+            yield row, dict(zip(header, [*values[: len(header) - 1], " ".join(values[len(header) - 1 :])], strict=True))
+        elif len(values) < len(header) or any(values[len(header) :]):
             expected = f"{len(header)}, as the header has"
             yield row, BadLine(f"{len(values)} fields", expected, "separate fields as the header does")
         else:
-            yield row, dict(zip(header, values, strict=True))
+            # Spreadsheets write more delimiters than there are columns.
+            yield row, dict(zip(header, values, strict=False))
 
 
-def _iter_csv(lines: Rows[str]) -> Rows[list[str] | BadLine]:
-    """Count rows as spreadsheets do, which may have several lines."""
-    row = 0
-    try:
-        for row, values in enumerate(csv.reader((f"{line}\n" for _, line in lines), strict=True), 1):
-            if values:
-                yield row, values
-    except csv.Error as error:
-        yield row + 1, BadLine(f"broken CSV from here on ({error})", "fields in quotes if they have any", "correct it")
+def _iter_csv(path: str | Path, lines: Rows[str], delimiter: str, doubts: Counter[str]) -> Rows[list[str] | BadLine]:
+    found = Counter[str]()
+    yield from csv_records.iter_records(lines, delimiter, found)
+    log_doubts(path, found)
+    doubts.update(found)
 
 
 def _fields(line: str, delimiter: str) -> list[str]:
     """Divide a line; TSV may have a field in quotes, but quotes never span lines."""
-    if delimiter == CSV:
-        try:
-            return next(csv.reader([line]), [])
-        except csv.Error:
-            return []
+    if delimiter != TSV:
+        return csv_records.fields_of(line, delimiter)
     fields = line.split(TSV)
     return [_unquoted(field) if field.startswith('"') else field for field in fields] if '"' in line else fields
 
@@ -224,6 +249,10 @@ def _unquoted(field: str) -> str:
     return field[1:-1].replace('""', '"') if len(field) > 1 and field.endswith('"') and '"' not in inner else field
 
 
-def iter_titled_rows(path: str | Path, form: str, names: Names) -> Iterator[tuple[int, tuple[str, str, str]]]:
-    """Stream (row, (doc_id, title, text))."""
-    return iter_records(path, iter_rows(path, form, names.columns()), lambda record: titled(record, names))
+def iter_titled_rows(
+    path: str | Path, form: str, names: Names, doubts: Counter[str] | None = None
+) -> Iterator[tuple[int, tuple[str, str, str]]]:
+    """Stream (row, (doc_id, title, text)); `doubts` gets the number of rows that were read with doubts, by reason."""
+    read = partial(iter_text, counts=doubts, has_nul=False)
+    records = iter_rows(path, form, names.columns(), read=read, doubts=doubts)
+    return iter_records(path, records, lambda record: titled(record, names))

@@ -50,14 +50,14 @@ log = logging.getLogger(__name__)
 # Modules that `TextModel` runs as sentence-transformers does.
 KNOWN = (
     *("Transformer", "MLMTransformer", "Pooling", "Dense", "Normalize", "StaticEmbedding", "LogitScore"),
-    *("SpladePooling", "SparseStaticEmbedding", "MultiVectorMask", "WordWeights"),
+    *("SpladePooling", "SparseStaticEmbedding", "MultiVectorMask", "WordWeights", "Dropout", "LayerNorm"),
 )
 #: modules of this project -> their classes, by the name in modules.json
 OWN: dict[str, type[nn.Module]] = {}
 PACKAGES = ("sentence_transformers.", "pylate.models.Dense.")
 WEIGHTS = "model.safetensors"
 # Modules with weights in a file of their own.
-WEIGHTED = ("Dense", "StaticEmbedding", "SparseStaticEmbedding")
+WEIGHTED = ("Dense", "StaticEmbedding", "SparseStaticEmbedding", "LayerNorm")
 # Arguments of a transformer or its tokenizer that do not change the result; others could also name files elsewhere.
 HARMLESS = {"add_pooling_layer", "attn_implementation", "dtype", "torch_dtype", "trust_remote_code", "padding_side"}
 ARGUMENTS = tuple(f"{of}_{name}" for of in ("model", "config", "tokenizer", "processor") for name in ("args", "kwargs"))
@@ -131,6 +131,12 @@ class TextModel(nn.Module):
         """The transformer that reads passages; None for static embeddings."""
         return next((module.model for module in route(self.saved, "passage") if hasattr(module, "model")), None)
 
+    def reader(self, kind: str) -> Any:
+        """Return the transformer that reads texts of a kind; None for static embeddings."""
+        # One before it may only provide a tokenizer.
+        readers = [module.model for module in route(self.saved, kind) if hasattr(module, "model")]
+        return readers[-1] if readers else None
+
     def transformers(self) -> list[Any]:
         """List the modules that have a transformer."""
         return [module for module in self.modules() if _reads(module, "Transformer", "MLMTransformer")]
@@ -201,10 +207,11 @@ class TextModel(nn.Module):
         """
         prompts = read_prompts(folder)
         for name, (kind, (template, length)) in zip(self.names, self.framings.items(), strict=True):
+            if (reader := self.reader(kind)) is None:
+                continue
             prompt, _ = prompts[kind]
             taken = len(load_tokenizer(folder, [prompt]).encode(prompt, add_special_tokens=False).ids) if prompt else 0
-            if self.transformer is not None:
-                check_length(f"{place}{name}", length, template.extra + 1, self.transformer, taken)
+            check_length(f"{place}{name}", length, template.extra + 1, reader, taken)
 
     def save(self, folder: Path) -> None:
         """Write all files but the model card into a folder."""

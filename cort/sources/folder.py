@@ -8,20 +8,18 @@
 | ``.txt .text``                   | one, with paragraphs between empty lines                            |
 | ``.pdf``                         | one (`cort/sources/pdf.py`)                                         |
 | ``.ipynb``                       | one (`cort/sources/notebook.py`)                                    |
-| ``.docx .pptx .xlsx .epub``      | one, if markitdown is installed (`cort/sources/office.py`)          |
+| ``.docx .pptx .xlsx .epub``      | one, if their readers are installed (`cort/sources/office.py`)      |
 | ``.csv .tsv .jsonl .parquet``    | one in each row (`cort/sources/rows.py`), also ``.jsonl.gz`` ...    |
 
 The id of a document is the path of its file from the folder, with ``/`` between names, or the name of its file without
 suffix (`Ids`); `encoded_id` writes the characters that ids may not have. The id of a row follows that of its file, and
-stands alone if there is no other file. Hidden files, and those in hidden
-folders, are counted and left out. Only links to files in the folder are
-followed. Text is UTF-8, has a byte order mark, or is as an HTML file declares; other text is read as Windows-1252,
-which is reported. Files that give no document are reported and left out.
+stands alone if there is no other file. Hidden files, and those in hidden folders, are counted and left out. Only links
+to files in the folder are followed. Text that is not UTF-8 is read as `cort.formats.decoding` says, and reported if
+that leaves doubts. Files that give no document are reported and left out.
 """
 
 from __future__ import annotations
 
-import codecs
 import json
 import logging
 import os
@@ -31,16 +29,17 @@ import tempfile
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+from cort.formats.decoding import decode_file
+from cort.formats.fields import encoded_id
 from cort.runtime.errors import input_error, shorten
 from cort.runtime.processes import map_in_order
-from cort.sources import html, markdown, notebook, office, pdf, rst
-from cort.sources.documents import Content, Document, Unread, encoded_id, outline, paragraphs_of
-from cort.sources.furniture import Page, Repeats, content_of
+from cort.sources import html, hyphens, markdown, notebook, office, pdf, rst
+from cort.sources.documents import Content, Document, Unread, outline, paragraphs_of
+from cort.sources.furniture import Page, Repeats, Shared, content_of
 from cort.sources.rows import DEFAULT, Fields, iter_rows
 
 log = logging.getLogger(__name__)
@@ -48,16 +47,6 @@ log = logging.getLogger(__name__)
 #: what the ids of documents are: paths of files (default), or names of files without folders and suffix
 Ids = Literal["path", "stem"]
 LARGEST = 100_000_000
-# The longer mark of UTF-32 begins with that of UTF-16.
-MARKS = {
-    codecs.BOM_UTF8: "utf-8-sig",
-    codecs.BOM_UTF32_LE: "utf-32",
-    codecs.BOM_UTF16_LE: "utf-16",
-    codecs.BOM_UTF16_BE: "utf-16",
-}
-# Browsers read these as Windows-1252.
-LATIN = dict.fromkeys(("iso-8859-1", "latin1", "us-ascii"), "cp1252")
-_CHARSET = re.compile(rb"<(?:meta|\?xml)\b[^>]*?(?:charset|encoding)\s*=[\s\"']*([\w-]+)", re.IGNORECASE)
 
 
 def _read_plain(text: str) -> Content:
@@ -104,7 +93,7 @@ class Skips:
     def __call__(self, path: str, why: Unread) -> None:
         """Count a file, with a line in the log if there are details."""
         reason, detail = why.args
-        self.counts[reason] += 1
+        self.counts[reason] += why.count
         if detail and not (reason == office.MISSING and self.counts[reason] > 1):
             log.warning("%s: %s (%s)", shorten(path, 200), reason, detail)
 
@@ -151,6 +140,17 @@ def iter_documents(
         if (other := named.setdefault(_id_of(path, ids), path)) != path:
             found = f"{shorten(other)} and {shorten(path)}, which both are {_id_of(path, ids)}"
             raise input_error(folder, found, "files with names of their own", "rename one, or set `ids: path`")
+    has_open = any(path.lower().endswith(".pdf") for path in named.values())
+    yield from hyphens.settled(_parsed(folder, named, on_skip, on_left, fields, processes), has_open)
+    if changes := set(files) ^ set(list_files(folder)):
+        found = f"a change of {shorten(min(changes).path)} while the folder was read"
+        raise input_error(folder, found, "a folder that stays as it is", "run again when nothing writes there")
+
+
+def _parsed(
+    folder: str | Path, named: dict[str, str], on_skip: OnSkip, on_left: OnLeft, fields: Fields, processes: int
+) -> Iterator[Document]:
+    """Yield the documents of files, given as ids and paths."""
     parse = partial(parse_file, folder)
     others = map_in_order(parse, [one for one in named.items() if not _is_page(one[1])], processes)
     compared = _compared([one for one in named.items() if _is_page(one[1])], parse, processes)
@@ -163,11 +163,8 @@ def iter_documents(
             yield parsed.document
         elif has_rows(path):
             # Rows are faster parsed than passed on.
-            prefix = f"{doc_id}/" if len(files) > 1 else ""
+            prefix = f"{doc_id}/" if len(named) > 1 else ""
             yield from iter_rows(Path(folder, path), prefix, fields, partial(on_skip, path))
-    if changes := set(files) ^ set(list_files(folder)):
-        found = f"a change of {shorten(min(changes).path)} while the folder was read"
-        raise input_error(folder, found, "a folder that stays as it is", "run again when nothing writes there")
 
 
 def _id_of(path: str, ids: Ids | None) -> str:
@@ -187,7 +184,8 @@ def _compared(
         for (_, path), parsed in zip(named, map_in_order(parse, named, processes), strict=True):
             if parsed.page:
                 repeats.add(path, parsed.page)
-            waiting.write(json.dumps([parsed.page, [doubt.args for doubt in parsed.doubts]]).encode() + b"\n")
+            doubts = [(*doubt.args, doubt.count) for doubt in parsed.doubts]
+            waiting.write(json.dumps([parsed.page, doubts]).encode() + b"\n")
         waiting.seek(0)
         for (doc_id, path), line in zip(named, waiting, strict=True):
             page, doubts = json.loads(line)
@@ -195,9 +193,17 @@ def _compared(
             yield _finished(doc_id, content_of(Page.of(page), repeats.of(path)), parsed.doubts) if page else parsed
 
 
+def read_alone(folder: str | Path, path: str) -> Document | None:
+    """Read the document of a file, a page without comparison with others; None if it has none."""
+    parsed = parse_file(folder, (path, path))
+    content = content_of(parsed.page, Shared(frozenset(), frozenset())) if parsed.page else None
+    return _finished(path, content, ()).document if content else parsed.document
+
+
 def _finished(doc_id: str, content: Content, doubts: tuple[Unread, ...]) -> Parsed:
     """Arrange the content of a file, and count the words that are left out; without text, say so."""
     document, left = outline(doc_id, content), Counter[str]()
+    doubts += content.doubts
     for kind, text in content.left:
         left[kind] += len(text.split())
     if not document.sections:
@@ -258,7 +264,7 @@ def _listed(root: str, path: str) -> File:
     suffix = os.path.splitext(path)[1].lower()
     if not _may_have_documents(path):
         raise Unread(f"other files ({suffix or 'no suffix'})", None)
-    if suffix in office.READERS and not office.is_installed():
+    if not office.is_installed(suffix):
         raise Unread(office.MISSING, office.REMEDY)
     if not os.access(target, os.R_OK):
         raise Unread("unreadable file", "permission denied")
@@ -296,18 +302,10 @@ def parse_file(folder: str | Path, named: tuple[str, str]) -> Parsed:
 
 
 def _decoded(data: bytes, doubt: Callable[[Unread], None]) -> str:
-    """Decode as a byte order mark or an HTML file says, else as UTF-8 or, with a doubt, Windows-1252."""
-    marked = next((encoding for mark, encoding in MARKS.items() if data.startswith(mark)), "utf-8")
-    declared = _CHARSET.search(data[:1024])
-    named = declared[1].decode().lower() if declared else marked
-    for encoding in (marked, LATIN.get(named, named)):
-        with suppress(LookupError, UnicodeDecodeError):
-            text = data.decode(encoding)
-            break
-    else:
-        text = data.decode("cp1252", "replace")
-        if "\0" not in text:
-            doubt(Unread("read as Windows-1252", "it is not UTF-8; convert it (`iconv`) if it is something else"))
-    if "\0" in text:
-        raise Unread("binary data", f"a NUL character after {text.index(chr(0))} others")
-    return text.replace("\r\n", "\n").replace("\r", "\n")
+    """Decode a file (`cort.formats.decoding`), and tell doubts."""
+    found = decode_file(data)
+    if "\0" in found.text:
+        raise Unread("binary data", f"a NUL character after {found.text.index(chr(0))} others")
+    if found.doubt:
+        doubt(Unread(found.doubt, found.remedy))
+    return found.text.replace("\r\n", "\n").replace("\r", "\n")

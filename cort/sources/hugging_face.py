@@ -28,8 +28,7 @@ from cort.formats.passages import iter_titled
 from cort.formats.records import Qrel, Text
 from cort.runtime.errors import input_error, shorten, suggest
 from cort.runtime.hub import fetch_snapshot
-from cort.sources.documents import Document
-from cort.sources.undivided import document_of
+from cort.sources.documents import Document, document_of
 
 log = logging.getLogger(__name__)
 

@@ -22,8 +22,7 @@ from cort.formats.records import Qrel, Text
 from cort.runtime.errors import input_error, shorten, suggest
 from cort.runtime.interruption import Interrupted
 from cort.runtime.locks import acquire
-from cort.sources.documents import Document
-from cort.sources.undivided import document_of
+from cort.sources.documents import Document, document_of
 
 Kind = Literal["docs", "queries", "qrels"]
 KINDS: dict[Kind, str] = {"docs": "documents", "queries": "queries", "qrels": "judgements"}

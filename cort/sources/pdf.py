@@ -6,9 +6,9 @@ import re
 import unicodedata
 
 from cort.sources.documents import Content, Unread, paragraphs_of
+from cort.sources.hyphens import marked
 
-# "exam-\nple"
-_HYPHEN = re.compile(r"(?<=[^\W\d_])-\n(?=[a-z])")
+_HYPHENS = ("-", "\u2010", "\u00ad")
 # Characters for "ff", "fi", "fl", "ffi", "ffl" and "st", of fonts that do not say which letters they are.
 _LIGATURES = {code: unicodedata.normalize("NFKC", chr(code)) for code in range(0xFB00, 0xFB07)}
 # The name of a file is no title.
@@ -16,7 +16,10 @@ _FILE_NAME = re.compile(r"\.\w{2,4}$|^untitled", re.IGNORECASE)
 
 
 def read(data: bytes) -> Content:
-    """Return the title and the paragraphs of all pages; with a password, or without text, raise `Unread`."""
+    """Return the title and the paragraphs of all pages; with a password, or without text, raise `Unread`.
+
+    Words that a line or a page divides are as `cort.sources.hyphens.marked` leaves them.
+    """
     import pypdf
 
     logging.getLogger("pypdf").setLevel(logging.CRITICAL)
@@ -24,9 +27,11 @@ def read(data: bytes) -> Content:
     # The password of many is empty.
     if reader.is_encrypted and not reader.decrypt(""):
         raise Unread("encrypted PDF", "save it without a password")
-    pages = [_HYPHEN.sub("", page.extract_text().translate(_LIGATURES)) for page in reader.pages]
-    if not any(map(str.strip, pages)):
+    pages = [page.extract_text().translate(_LIGATURES).strip() for page in reader.pages]
+    if not any(pages):
         raise Unread("PDF without text", "recognise the text of its pictures (OCR)")
     title = (reader.metadata and reader.metadata.title) or ""
-    blocks = [(0, paragraph) for page in pages for paragraph in paragraphs_of(page)]
+    # A page ends a paragraph, but no word.
+    text = "".join(page + ("\n" if page.endswith(_HYPHENS) else "\n\n") for page in pages if page)
+    blocks = [(0, paragraph) for paragraph in paragraphs_of(marked(text))]
     return Content("" if _FILE_NAME.search(title) else title, blocks)

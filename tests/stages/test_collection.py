@@ -10,7 +10,7 @@ from cort.formats import passages as formats
 from cort.formats.passages import ahead
 from cort.formats.tables import PASSAGES, QUERIES, ROW_GROUP, read_table
 from cort.sources import headed, irds
-from cort.sources.undivided import document_of
+from cort.sources.documents import document_of
 from tests.support.common import json_lines, write_file, write_ranked
 
 ROWS = "d1\tOne two three. Four five six.\nd3\tSeven.\n"

@@ -162,3 +162,15 @@ def test_queries_that_the_split_lacks_are_dropped_and_counted(imported, capsys, 
 def test_official_runs_are_imported_without_warnings(path, caplog):
     assert len(import_run.read_published(path)) in (43, 54)
     assert caplog.messages == []
+
+
+PASSAGES = ["a%20b.md#0", "a%20b.md#1", "c.md#0", "e\u0301.md#0"]
+
+
+@pytest.mark.usefixtures("record_messages")
+def test_documents_of_a_run_are_their_first_passages_and_other_spellings_are_known(imported, folder, caplog):
+    write_rows(folder / "passages.parquet", tables.PASSAGES, [(one, "x") for one in PASSAGES])
+    ranking, _ = imported("1\tQ0\ta%20b.md\t1\t3\tx\n1\tQ0\tc.md#0\t2\t2\tx\n1\tQ0\t\u00e9.md\t3\t1\tx\n")
+    assert [doc_id for _, doc_id, _ in ranking] == ["a%20b.md#0", "c.md#0", "e\u0301.md#0"]
+    assert "2 results are documents; their first passages stand for them" in caplog.text
+    assert "ids in another spelling than the collection's: 1" in caplog.text

@@ -1,6 +1,9 @@
 import json
 import random
+import unicodedata
+from functools import partial
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 
@@ -260,3 +263,50 @@ def test_real_splits_keep_every_judgement_and_lose_shared_queries(tmp_path, stag
     judged = {line.split()[0] for line in (folder / "qrels.dev.tsv").read_text().splitlines()}
     assert len(judged - {query_id for query_id, _ in queries}) == 1
     assert {query_id for query_id, *_ in qrels} == {query_id for query_id, _ in queries}
+
+
+# Paths, and the ids that a folder's documents get.
+PATHS = {
+    "a b.md": "a%20b.md",
+    "100%.md": "100%25.md",
+    'it"s.md': "it%22s.md",
+    "e\u0301.md": "e\u0301.md",
+    "a%20b.txt": "a%2520b.txt",
+}
+
+
+@pytest.mark.parametrize("spelled", ["paths", "ids", "composed", "decomposed", "quoted"])
+def test_ids_match_in_each_spelling_of_a_path(files, tmp_path, caplog, spelled):
+    passages = [(f"{doc_id}#{number}", "x") for doc_id in [*PATHS.values(), "d1"] for number in range(2)]
+    path = write_rows(tmp_path / "folder.parquet", PASSAGES, passages)
+    change = {
+        "paths": str,
+        "ids": PATHS.get,
+        "composed": partial(unicodedata.normalize, "NFC"),
+        "decomposed": partial(unicodedata.normalize, "NFD"),
+        "quoted": quote,
+    }[spelled]
+    lines = "".join(f"q1\t0\t{change(name)}\t1\n" for name in PATHS) + "q1\t0\td1\t1\nq1\t0\tgone.md\t1\n"
+    _, qrels = files(qrels=lines, passages=path, aggregate="max")
+    assert [doc_id for _, doc_id, _ in qrels] == [*PATHS.values(), "d1", "gone.md"]
+    assert ("found in another spelling" in caplog.text) == (spelled != "ids")
+    assert "judged documents absent: 1" in caplog.text
+
+
+def test_the_same_document_in_two_spellings_is_judged_once(files, refuse, tmp_path):
+    path = write_rows(tmp_path / "folder.parquet", PASSAGES, [("a%20b.md", "x")])
+    assert files(qrels="q1\t0\ta b.md\t1\nq1\t0\ta%20b.md\t1\n", passages=path)[1] == [("q1", "a%20b.md", 1)]
+
+
+def test_queries_of_a_folder_lose_what_cannot_be_seen(files):
+    queries = "q1\tReise\u00adkosten \u2060e\u0301\n"
+    for visible, text in ((False, "Reise\u00adkosten \u2060e\u0301"), (True, "Reisekosten \u00e9")):
+        assert files(queries=queries, qrels=None, visible=visible)[0] == [("q1", text)]
+
+
+def test_queries_that_are_skipped_or_doubtful_are_counted(files, tmp_path, caplog):
+    files(queries="q1\tone\nq2\t \nq3\ta\tb\n", output_counts=tmp_path / "counts.json")
+    counts = json.loads((tmp_path / "counts.json").read_text())
+    assert counts["queries without text, skipped"] == counts["queries with a TAB in their text"] == 1
+    assert counts["judged queries without text"] == 1
+    assert "queries without text, skipped: 1" in caplog.text

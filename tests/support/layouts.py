@@ -7,7 +7,7 @@ import transformers
 from safetensors.torch import save_file
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Dense, Normalize, Router, Transformer
-from sentence_transformers.sentence_transformer.modules import Pooling, StaticEmbedding, WordWeights
+from sentence_transformers.sentence_transformer.modules import Dropout, LayerNorm, Pooling, StaticEmbedding, WordWeights
 
 from cort import pretrained
 from tests.support import released as support
@@ -58,6 +58,12 @@ class Maker:
         modules = [first, weights, Pooling(first.get_embedding_dimension(), "mean"), Normalize()]
         SentenceTransformer(modules=modules, device="cpu").save(str(self.folder))
 
+    def normed(self):
+        first, norm = self.bert(), LayerNorm(32)
+        torch.nn.init.normal_(norm.norm.weight)
+        modules = [first, Pooling(32, "mean"), Dropout(0.3), norm]
+        SentenceTransformer(modules=modules, device="cpu").save(str(self.folder))
+
     def static(self, **options):
         tokenizer = transformers.AutoTokenizer.from_pretrained(self.lm)
         return self.save(StaticEmbedding(tokenizer, embedding_dim=16), **options)
@@ -76,6 +82,14 @@ class Maker:
         query, document = ([module, Pooling(32, "cls"), Normalize()] for module in (other, self.bert()))
         router = Router.for_query_document(query, document)
         SentenceTransformer(modules=[router], device="cpu", prompts=E5).save(str(self.folder))
+
+    def static_queries(self):
+        """Queries by static embeddings, passages by a transformer, both projected to one size."""
+        tokenizer = transformers.AutoTokenizer.from_pretrained(self.lm)
+        query = [StaticEmbedding(tokenizer, embedding_dim=16), Dense(16, 24, activation_function=torch.nn.Identity())]
+        document = [self.bert(), Pooling(32, "mean"), Dense(32, 24, activation_function=torch.nn.Identity())]
+        modules = [Router.for_query_document(query, document), Normalize()]
+        SentenceTransformer(modules=modules, device="cpu", prompts=E5).save(str(self.folder))
 
     def end_by_flag(self):
         """Like e5-mistral: add_eos_token, which transformers 5 ignores. The reference has the token."""
@@ -127,6 +141,8 @@ LAYOUTS = {
     "static, prompts, inner product": lambda make: make.static(unit=False, similarity_fn_name="dot", prompts=E5),
     "model2vec": Maker.model2vec,
     "Router": Maker.routes,
+    "Router, static queries": Maker.static_queries,
+    "Dropout and LayerNorm": Maker.normed,
     "auto_map of a known type": Maker.known_code,
     "shards": Maker.shards,
     "bf16": Maker.brain_floats,

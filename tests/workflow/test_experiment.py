@@ -189,6 +189,12 @@ def test_models_need_training_splits():
     ]
 
 
+def test_norwegian_is_no_truth_value():
+    config = {"dataset": "x", "collection": {"passages": "p.tsv"}, "splits": {"test": FILES}}
+    config |= {"systems": {"bm25": {"retrieve": "bm25"}}, "lexical": {"bm25": yaml.safe_load("language: no")}}
+    assert complete(config, "x.yaml")["lexical"]["bm25"]["language"] == "no"
+
+
 def test_tuning_needs_a_split_to_tune_on():
     config = {"dataset": "x", "collection": {"passages": "p.tsv"}, "splits": {"test": FILES}}
     config["systems"] = {"bm25": {"retrieve": "bm25"}, "other": {"retrieve": "bm25", "bm25": {"k1": 1.0, "b": 0.5}}}

@@ -21,6 +21,7 @@ from cort.reporting.results import Hardware, Latencies, LatencyRow
 from cort.retrieval.documents import split_of
 from tests.support.vectors import names
 from workflow import params, verdict
+from workflow.language import Spoken
 
 CONFIGS = verdict.CONFIGS
 
@@ -96,6 +97,39 @@ def test_each_call_writes_both_files_anew_for_what_it_names(folder, build):
     assert written(str(folder / "docs")) != second
     assert written("./docs/") == first
     assert (folder / "config" / "docs.yaml").read_text("utf-8") == "dataset: mine\n"
+
+
+@pytest.mark.parametrize(
+    ("spoken", "words", "language", "line"),
+    [
+        (
+            Spoken("de", 9, 10),
+            [],
+            "de",
+            "language de: 9 of 10 documents seem to be in de; LANGUAGE=CODE sets another\n",
+        ),
+        (Spoken("no", 1, 1), [], "no", "language no: 1 of 1 documents seem to be in no; LANGUAGE=CODE sets another\n"),
+        (Spoken("cs", 9, 10), [], "en", "in cs, which has no analyzer; LANGUAGE=CODE sets another\n"),
+        (Spoken("", 0, 0), [], "en", "language en: no text; LANGUAGE=CODE sets another\n"),
+        (Spoken("de", 9, 10), ["--language", "en"], "en", ""),
+    ],
+)
+def test_the_language_is_detected_said_and_overridden(
+    folder, build, monkeypatch, capsys, spoken, words, language, line
+):
+    monkeypatch.setattr(verdict, "language_of", lambda folder: spoken)
+    verdict.main(["--folder", "docs", *words])
+    assert line in capsys.readouterr().out
+    for name in ("docs", "docs-synthetic"):
+        assert load(CONFIGS / f"{name}.yaml").config["lexical"]["bm25"]["language"] == language
+    # An edited file keeps its own.
+    edit(CONFIGS / "docs.yaml", "depth: 200", "depth: 100")
+    monkeypatch.setattr(verdict, "language_of", pytest.fail)
+    verdict.main(["--folder", "docs"])
+    assert "language" not in capsys.readouterr().out
+    other = "fr" if language != "fr" else "de"
+    assert verdict.main(["--folder", "docs", "--language", other]) == 1
+    assert f"found LANGUAGE={other}, expected {language}, as edited files are kept" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["static", "bm25"])

@@ -16,6 +16,7 @@ from cort.config.checks.splits import check_aggregation, check_apart, check_coll
 from cort.config.checks.systems import check_systems
 from cort.config.downloads import check_names
 from cort.config.experiment import Experiment
+from cort.config.files import check_braces
 from cort.systems.registry import check_entry
 
 __all__ = ["check_conflicts", "check_references"]
@@ -31,6 +32,7 @@ def _check_parts(experiment: Experiment) -> Iterator[str]:
     """Check each part for itself, and the names of others in it."""
     yield from check_rules(experiment.root)
     yield from check_collection(experiment)
+    yield from check_braces(experiment)
     yield from check_names(experiment)
     yield from check_lexical(experiment)
     yield from check_base_models(experiment)

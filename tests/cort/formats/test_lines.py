@@ -59,7 +59,7 @@ def test_other_encodings_are_read_where_it_is_asked_for_and_logged(tmp_path, cap
     caplog.set_level("INFO")
     path = write(tmp_path, "déjà\n".encode() + b"caf\xe9 \x80\0\n")
     assert list(iter_text(path)) == [(1, "déjà"), (2, "café €  ".rstrip() + " ")]
-    assert caplog.messages == [f"{path}: rows that are not UTF-8 are read as Windows-1252"]
+    assert caplog.messages == [f"{path}: rows read as Windows-1252: 1"]
 
 
 def test_records_are_gathered_into_batches(monkeypatch):

@@ -30,8 +30,9 @@ ODD = [
     *("c\tdéjà vu, naïve".encode(), "f\tline\u2028separator\x85".encode(), "g\u00e9\tan id beyond ASCII".encode()),
     *(b"i\tnull", b"two words\ttext", b'quo"ted\ttext', b"l\t   ", b"m\t", b"", b"  ", b"escape\x1b\ttext"),
     *(b"no\xc2\xa0break\ttext", b"zero\xe2\x80\x8bwidth\ttext", b"\xef\xbb\xbfmarked\ttext"),
+    *(b"n\tcaf\xe9 of Windows", b"o\t\xc3\xa9\xc3\xa8\xff UTF-8"),
 ]
-BAD = [b"only an id", b"a\tb\tc", b"\tno id", b"j\tNUL \x00 inside", b"j\tbad \xff byte"]
+BAD = [b"only an id", b"a\tb\tc", b"\tno id", b"j\tNUL \x00 inside"]
 
 
 def outcome(read):

@@ -185,8 +185,7 @@ FILES = {
     # Row 2 of the real dev.small queries starts with a blank.
     "queries of MS MARCO": ("queries", "104\twhat is paula deen's\n2\t Androgen define\n\n",
                             {1: ("104", "what is paula deen's"), 2: ("2", "Androgen define")}),
-    # A query has no title.
-    "queries of BEIR": ("queries", [{"_id": "q1", "text": " a b ", "title": "no"}, {"_id": 2, "text": "x", "m": {}}],
+    "queries of BEIR": ("queries", [{"_id": "q1", "text": " a b "}, {"_id": 2, "text": "x", "title": "", "m": {}}],
                         {1: ("q1", "a b"), 2: ("2", "x")}),
     "Tevatron": ("queries", [{"query_id": "7", "query": "x", "positive_passages": [{"docid": "1"}]}], {1: ("7", "x")}),
     "pyserini's queries": ("queries", [{"id": 1, "query": "x"}], {1: ("1", "x")}),

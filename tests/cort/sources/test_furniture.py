@@ -2,7 +2,7 @@
 
 import pytest
 
-from cort.sources.documents import encoded_id
+from cort.formats.fields import encoded_id
 from cort.sources.folder import Skips, iter_documents
 
 

@@ -4,10 +4,9 @@ import random
 
 import pytest
 
-from cort.sources.documents import Document, Section
+from cort.sources.documents import Document, Section, document_of
 from cort.sources.headed import Division, headed_passages
 from cort.sources.passages import divide
-from cort.sources.undivided import document_of
 
 GUIDE = Document(
     "guide.md",

@@ -4,14 +4,15 @@ import pytest
 
 from cort.sources import pdf
 from cort.sources.documents import Unread
+from cort.sources.hyphens import OPEN
 from tests.support.pdf import pdf_of
 
 
 def test_pages_are_paragraphs_and_words_are_joined():
     found = pdf.read(pdf_of("An exam-\nple on\ntwo lines.", "", "Page three.", title="The title"))
-    title, blocks, _ = found
+    title, blocks = found[:2]
     assert title == "The title"
-    assert [(level, text) for level, text in blocks] == [(0, "An example on two lines."), (0, "Page three.")]
+    assert [(level, text) for level, text in blocks] == [(0, f"An exam{OPEN}ple on two lines."), (0, "Page three.")]
 
 
 @pytest.mark.parametrize("title", ["paper.tex", "Microsoft Word - a.docx", "untitled", ""])

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cort.formats.visible import visible
 from cort.sources.documents import Document, Section, one_line, paragraphs_of
 from cort.sources.rows import iter_rows
 from tests.support.common import write_file
@@ -69,7 +70,7 @@ def test_what_csv_writes_is_read(rows):
     writer.writerows([title, f"x {text}"] for title, text in rows)
     documents, bad = read("a.csv", file.getvalue().replace("\r\n", "\n"), {"title": "title", "text": "text"})
     assert bad == ([] if rows else [("no rows", "nothing but a header or empty lines")])
-    expected = [(one_line(title), paragraphs_of(f"x {text}")) for title, text in rows]
+    expected = [(one_line(visible(title)), paragraphs_of(f"x {text}")) for title, text in rows]
     assert [(document.title, document.sections[0].paragraphs) for document in documents] == expected
 
 

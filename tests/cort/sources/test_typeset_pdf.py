@@ -33,6 +33,8 @@ def typeset(path, write):
 @pytest.mark.parametrize("write", [str, as_characters])
 def test_words_are_whole_and_one_column_follows_the_other(tmp_path, write):
     typeset(tmp_path / "paper.pdf", write)
-    [document] = iter_documents(tmp_path, pytest.fail)
+    # A hyphen goes where the collection has the word without it.
+    (tmp_path / "words.txt").write_text("It classifies a raffle.")
+    document, _ = iter_documents(tmp_path, pytest.fail)
     words = "An efficient office classifies flat files of raffle figures."
     assert document.text == f"{words} The other column affirms what fluid shelves offer."

@@ -1,0 +1,107 @@
+"""Compressed files as one stream, whatever they are called: gzip, bzip2, xz or zstd, also of several parts.
+
+Tools that compress in parallel, and `cat`, write several streams after each other, and tapes and xz zeros behind them.
+Python's own readers of bzip2 and xz stop there without a word; here, whatever is no stream is damage.
+"""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import lzma
+import re
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO, cast
+
+import pyarrow as pa
+
+import cort.formats.arrow  # noqa: F401 - first of all that uses pyarrow
+from cort.runtime.errors import input_error
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+
+# How compressed files begin: bzip2 also with an empty stream, zstd also with a frame of metadata, as pzstd writes it.
+PACKED = re.compile(
+    rb"(?P<gzip>\x1f\x8b)|(?P<bzip2>BZh[1-9](?:1AY&SY|\x17rE8P\x90))|(?P<xz>\xfd7zXZ\x00)"
+    rb"|(?P<zstd>\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18)"
+)
+#: what the decompressors raise for damaged data
+DAMAGED = (EOFError, zlib.error, lzma.LZMAError, pa.ArrowException, gzip.BadGzipFile, OSError)
+HEAD, PIECE = 4_096, 1 << 18
+
+
+class _Streams(io.RawIOBase):
+    """The content of all streams of a file, with any zeros between and behind them.
+
+    :param start: makes the decompressor of a stream.
+    """
+
+    def __init__(self, file: BinaryIO, start: Callable[[], bz2.BZ2Decompressor | lzma.LZMADecompressor]) -> None:
+        super().__init__()
+        self._file, self._start, self._stream, self._packed = file, start, start(), b""
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: WriteableBuffer) -> int:
+        target = memoryview(buffer).cast("B")
+        while True:
+            if self._stream.eof:
+                self._packed = self._stream.unused_data.lstrip(b"\0")
+                while not self._packed and (more := self._file.read(PIECE)):
+                    self._packed = more.lstrip(b"\0")
+                if not self._packed:
+                    return 0
+                self._stream = self._start()
+            elif self._stream.needs_input and not self._packed:
+                self._packed = self._file.read(PIECE)
+                if not self._packed:
+                    raise EOFError("it ends within a stream")
+            data = self._stream.decompress(self._packed, len(target))
+            self._packed = b""
+            if data:
+                target[: len(data)] = data
+                return len(data)
+
+
+def unpacked(file: BinaryIO) -> io.BufferedReader | gzip.GzipFile:
+    """Unpack a file that is compressed; another file is returned as it is."""
+    plain = cast("io.BufferedReader", file)
+    match kind_of(plain.peek(HEAD)):
+        case "gzip":
+            return gzip.GzipFile(fileobj=file)
+        case "bzip2":
+            return io.BufferedReader(_Streams(file, bz2.BZ2Decompressor))
+        case "xz":
+            return io.BufferedReader(_Streams(file, partial(lzma.LZMADecompressor, lzma.FORMAT_XZ)))
+        case "zstd":
+            return io.BufferedReader(pa.CompressedInputStream(pa.PythonFile(file, "r"), "zstd"))
+    return plain
+
+
+def kind_of(head: bytes) -> str | None:
+    """Tell by its first bytes how a file is compressed; None for a plain one."""
+    found = PACKED.match(head)
+    return found.lastgroup if found else None
+
+
+@contextmanager
+def refusing_damage(path: str | Path, kind: str | None, complete: Callable[[], int]) -> Iterator[None]:
+    """Refuse compressed data that cannot be unpacked.
+
+    :param kind: how they are compressed; errors of plain files are the caller's.
+    :param complete: counts the rows before the damage.
+    """
+    try:
+        yield
+    except DAMAGED as error:
+        if kind is None:
+            raise
+        found = f"damaged {kind} data after row {complete()} ({' '.join(str(error).split())})"
+        raise input_error(path, found, f"a complete {kind} file", "download or compress it again") from error
