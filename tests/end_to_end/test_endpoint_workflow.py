@@ -178,10 +178,12 @@ def test_another_build_sends_nothing(tree, results, server):
     assert planned_jobs(output) == set()
     # Another experiment with the same texts.
     (tree / "again.yaml").write_text(yaml.safe_dump(config | {"dataset": "again"}), "utf-8")
-    status, output = snakemake(tree, "--cores", 2, "--configfile", "again.yaml")
+    files = ("qrels.graded.tsv", "queries.test.jsonl", "qrels.dev.tsv")
+    targets = [f"results/again/raw/imported/{file}" for file in files]
+    status, output = snakemake(tree, "--cores", 2, *targets, "--configfile", "again.yaml")
     assert status == 0, output[-3000:]
     assert sum(server.answered.values()) == before
-    for file in ("qrels.graded.tsv", "queries.test.jsonl", "qrels.dev.tsv"):
+    for file in files:
         one, other = (tree / "results" / name / "raw/imported" / file for name in ("asked", "again"))
         assert one.read_bytes() == other.read_bytes()
 
@@ -198,8 +200,9 @@ def test_predicted_queries_are_the_first_of_each_passage(tree, results):
     config |= {"dataset": "predicted", "expanders": {"d2q": {"file": "predicted.zip", "queries": 2}}}
     config["splits"] = {"test": {"generate": {"from": "expanders.d2q"}}, "mine": config["splits"]["mine"]}
     (tree / "predicted.yaml").write_text(yaml.safe_dump(config), "utf-8")
-    status, output = snakemake(tree, "--cores", 2, "--configfile", "predicted.yaml")
+    path = "results/predicted/collection/queries.test.parquet"
+    status, output = snakemake(tree, "--cores", 2, path, "--configfile", "predicted.yaml")
     assert status == 0, output[-3000:]
-    queries = read_table(tree / "results/predicted/collection/queries.test.parquet", QUERIES).to_pydict()
+    queries = read_table(tree / path, QUERIES).to_pydict()
     expected = {(document_of(doc_id), line) for doc_id, line in zip(ids, lines, strict=True) if line}
     assert {(query_id.rpartition("?")[0], text) for query_id, text in zip(*queries.values(), strict=True)} == expected

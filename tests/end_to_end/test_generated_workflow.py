@@ -54,7 +54,7 @@ def tree(tmp_path_factory):
 @pytest.fixture(scope="module")
 def results(tree):
     for name in ("human", "synthetic"):
-        status, output = snakemake(tree, "--cores", 1, "--configfile", f"{name}.yaml")
+        status, output = snakemake(tree, "--cores", 2, "--configfile", f"{name}.yaml")
         assert status == 0, output[-5000:]
     return tree / "results" / "synthetic"
 

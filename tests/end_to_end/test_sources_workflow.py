@@ -16,6 +16,7 @@ from tests.support.workflow import planned
 
 pytestmark = pytest.mark.slow
 
+RANKED = ("runs/test/bm25.trec", "measures/test/bm25.parquet", "provenance.json")
 NFCORPUS = ROOT.parent / "shared" / "data" / "nfcorpus"
 
 
@@ -31,12 +32,13 @@ def rows_of(path):
     return [line.split() if "qrels" in path.name else line.split("\t", 1) for line in lines]
 
 
-def build(tree, name, collection, split, *options):
-    """Build an experiment of BM25; return its results, the output and the planned jobs."""
+def build(tree, name, collection, split, *targets):
+    """Build these results of an experiment of BM25, or all; return their folder, and the output."""
     config = {"dataset": name, "collection": collection, "splits": {"test": split}, "depth": 50, "protect": False}
     config |= {"systems": {"bm25": {"retrieve": "bm25"}}}
     (tree / f"{name}.yaml").write_text(yaml.safe_dump(config), "utf-8")
-    status, output = snakemake(tree, "--cores", 2, "--configfile", f"{name}.yaml", *options)
+    files = [f"results/{name}/{target}" for target in targets]
+    status, output = snakemake(tree, "--cores", 2, *files, "--configfile", f"{name}.yaml")
     assert status == 0, output[-5000:]
     return tree / "results" / name, output
 
@@ -45,7 +47,7 @@ def build(tree, name, collection, split, *options):
 def plain(tree):
     """Results of the files of the tiny experiment."""
     tiny = yaml.safe_load((tree / TINY).read_text("utf-8"))
-    return build(tree, "plain", tiny["collection"], tiny["splits"]["test"])[0]
+    return build(tree, "plain", tiny["collection"], tiny["splits"]["test"], *RANKED)[0]
 
 
 def texts_of(tree):
@@ -82,7 +84,7 @@ def as_mteb(tree, folder):
 
 def check_the_same(results, plain):
     """Runs and measures per query are the same bytes as those of plain files."""
-    for name in ("runs/test/bm25.trec", "measures/test/bm25.parquet"):
+    for name in RANKED[:2]:
         assert (results / name).read_bytes() == (plain / name).read_bytes()
     inputs = json.loads((results / "provenance.json").read_text("utf-8"))["inputs"]
     assert len(inputs) > 1 and all(len(file["sha256"]) == 64 for file in inputs)
@@ -92,7 +94,7 @@ def check_the_same(results, plain):
 def test_layouts_of_hugging_face_give_the_runs_of_plain_files(tree, plain, write):
     name = write.__name__.removeprefix("as_")
     write(tree, tree / name)
-    check_the_same(build(tree, f"hf-{name}", {"hf": name}, {"hf": "test"})[0], plain)
+    check_the_same(build(tree, f"hf-{name}", {"hf": name}, {"hf": "test"}, *RANKED)[0], plain)
 
 
 @pytest.mark.skipif(not NFCORPUS.is_dir(), reason="no NFCorpus")
@@ -103,8 +105,8 @@ def test_ir_datasets_gives_the_runs_of_plain_files(tree, monkeypatch):
     texts = ([{"_id": key, "text": text, **rest} for key, text in rows_of(path)] for path in (passages, queries))
     write_beir(tree / "irds", "nfcorpus", *texts, {"test": [(row[0], row[2], row[3]) for row in rows_of(qrels)]})
     files = {"queries": str(queries), "qrels": str(qrels)}
-    plain, _ = build(tree, "nfcorpus", {"passages": str(passages)}, files)
-    results, _ = build(tree, "irds", {"irds": "beir/nfcorpus/test"}, {"irds": "beir/nfcorpus/test"})
+    plain, _ = build(tree, "nfcorpus", {"passages": str(passages)}, files, *RANKED)
+    results, _ = build(tree, "irds", {"irds": "beir/nfcorpus/test"}, {"irds": "beir/nfcorpus/test"}, *RANKED)
     check_the_same(results, plain)
 
 
