@@ -33,6 +33,7 @@ from cort.runtime.errors import InputError, input_error
 if TYPE_CHECKING:
     from cort.online.neural import QueryEncoder
     from cort.online.searcher import Searcher
+    from cort.online.served import ServedEncoder
 
 
 class Experiment:
@@ -47,7 +48,7 @@ class Experiment:
         if not (self.folder / "runs").is_dir():
             raise input_error(self.folder, "no runs", "a folder of results", "run `snakemake`, or name another folder")
         self._searcher: Searcher | None = None
-        self._encoders: dict[str, QueryEncoder] = {}
+        self._encoders: dict[str, QueryEncoder | ServedEncoder] = {}
 
     def __repr__(self) -> str:
         return f"Experiment({str(self.folder)!r})"
@@ -147,7 +148,8 @@ class Experiment:
         opened, queries = self._encoders[encoder], [texts] if isinstance(texts, str) else list(texts)
         if not queries:
             return np.empty((0, opened.shards[0].dimension), np.float32)
-        return opened.encode(opened.tokenize(queries))
+        vectors: npt.NDArray[np.float32] = opened.encode(opened.tokenize(queries))  # type: ignore[arg-type]
+        return vectors
 
     def close(self) -> None:
         """End the processes that searches started, and free the models."""

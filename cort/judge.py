@@ -18,7 +18,7 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from cort.config.collection import Aggregation, Endpoint, Judge
+from cort.config.collection import Aggregation, Judge, LanguageModel
 from cort.formats.artifacts import write_artifact
 from cort.formats.judgements import write_judged
 from cort.formats.records import Qrel, Text
@@ -37,7 +37,7 @@ ALONE = re.compile(r"(?<![\d.,/-])[0-3](?![.,/-]?\d)")
 NONE, UNJUDGED = -1, "not judged: no grade in the answer"
 
 
-class Options(Aggregation, Endpoint):
+class Options(Aggregation, LanguageModel):
     """Options of this stage."""
 
     runs: Several[TrecFile]

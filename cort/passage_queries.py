@@ -16,7 +16,7 @@ from typing import Annotated
 import pyarrow as pa
 from pydantic import Field
 
-from cort.config.collection import Endpoint, Lengths
+from cort.config.collection import LanguageModel, Lengths
 from cort.config.fields import Seed
 from cort.formats.tables import PASSAGES, iter_batches, select_texts, write_table
 from cort.models.endpoint import ask, refuse_nonsense
@@ -29,7 +29,7 @@ from cort.sources.passages import count_words
 IDS = pa.schema([PASSAGES.field("doc_id")])
 
 
-class Options(Endpoint):
+class Options(LanguageModel):
     """Options of this stage."""
 
     passages: ParquetFile

@@ -10,14 +10,16 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from cort.config import paths
+from cort.config.collection import Endpoint
 from cort.config.experiment import Experiment
-from cort.config.models import PretrainedBase
+from cort.config.models import PretrainedBase, Service
 from cort.downloads.catalog import load_catalog
 from workflow.snakemake_api import Job
 
 # Seconds that a host has to answer.
 PATIENCE = 1
 GB = 1e9
+BYTES_PER_TOKEN = 4
 
 
 class Pairs(NamedTuple):
@@ -42,6 +44,8 @@ def forecast(experiment: Experiment, jobs: Sequence[Job]) -> str:
     files = {file for job in jobs for file in job.outputs}
     lines = [_pairs(pairs) for pairs in pairs_to_score(experiment, files.__contains__)]
     lines = ["", "Pairs to score:", *lines] if lines else []
+    if asked := [*texts_to_send(experiment, files.__contains__)]:
+        lines += ["", "To ask of the service in OPENAI_BASE_URL, texts with known vectors excepted:", *asked]
     of_hub = list(dict.fromkeys(from_hub(experiment, files)))
     if fetched := [*of_hub, *from_ir_datasets(experiment, files), *files_to_fetch(experiment, jobs)]:
         size, known = sum(one.size for one in fetched), "" if all(one.size for one in fetched) else ", some unknown"
@@ -83,6 +87,36 @@ def pairs_to_score(experiment: Experiment, to_make: Callable[[str], bool]) -> li
                 depths = [max(user.candidates() for user in users if run in user.parts()) for run in candidates]
                 found.append(Pairs(reranker, split, sum(depths), count_queries(experiment, split)))
     return found
+
+
+def texts_to_send(experiment: Experiment, to_make: Callable[[str], bool]) -> Iterator[str]:
+    """Say of which texts encoders behind an API are asked for vectors, and the limits of each job."""
+    limits = experiment.root.endpoint or Endpoint()
+    for name in experiment.used_models("encoders"):
+        if not isinstance(encoder := experiment.encoders[name], Service):
+            continue
+        jobs = [("the passages", path, experiment.at(paths.PASSAGES)) for path in experiment.vectors("encoders", name)]
+        for split in experiment.with_model("encoders", name):
+            path = experiment.at(paths.QUERY_VECTORS, encoder=name, split=split)
+            jobs.append((f"the queries of {split}", path, experiment.at(paths.QUERIES, split=split)))
+        for texts in dict.fromkeys(texts for texts, path, _ in jobs if to_make(path)):
+            size = _size(next(table for own, _, table in jobs if own == texts))
+            most = f"{limits.max_requests:,} requests and {limits.max_tokens:,} tokens per job"
+            yield f"  {encoder.endpoint} for {texts}{size}; at most {most} (`endpoint`)"
+
+
+def _size(table: str) -> str:
+    """Count the texts of a table and estimate their tokens, if it is there and whole."""
+    import pyarrow.parquet
+
+    try:
+        footer = pyarrow.parquet.read_metadata(table)
+    except (OSError, ValueError):
+        return ""
+    groups = [footer.row_group(group) for group in range(footer.num_row_groups)]
+    columns = [group.column(place) for group in groups for place in range(group.num_columns)]
+    size = sum(one.total_uncompressed_size for one in columns if one.path_in_schema == "text")
+    return f": {footer.num_rows:,} texts, about {size // BYTES_PER_TOKEN:,} tokens"
 
 
 def count_queries(experiment: Experiment, split: str) -> int | None:

@@ -20,7 +20,7 @@ from cort.config.comparisons import pairs, pairs_of_splits, splits_apart
 from cort.config.entries import LEARNERS, TRAINING_SPLITS, Config
 from cort.config.evaluation import TrecRun
 from cort.config.experiment import Experiment
-from cort.config.models import PretrainedBase, ReleasedScoring
+from cort.config.models import PretrainedBase, ReleasedScoring, Service
 from cort.config.root import Root, affecting_results
 from cort.config.stored import needed_for
 from cort.retrieval.indexes import INDEXES
@@ -177,7 +177,8 @@ def selection(experiment: Experiment, wildcards: Wildcards) -> Config:
 
 def inspection(experiment: Experiment, wildcards: Wildcards) -> Config:
     """Give the splits, pairs that are compared, and what the passages should fit: lengths of encoders, languages."""
-    lengths = {name: experiment.encoders[name].passage_length for name in experiment.used_models("encoders")}
+    encoders = {name: experiment.encoders[name] for name in experiment.used_models("encoders")}
+    lengths = {name: encoder.passage_length for name, encoder in encoders.items() if not isinstance(encoder, Service)}
     languages = {name: index.language for name, index in experiment.lexical.items()}
     return {
         "splits": [*experiment.splits],

@@ -181,18 +181,42 @@ class Judge(Section):
     `relevance_level` is then 2 by default."""
 
 
-class Endpoint(Section):
-    """A server of a language model, with OpenAI's interface (llama.cpp, vLLM, Ollama, paid services)."""
+class RequestLimits(Section):
+    """Limits on what a job asks a server."""
 
-    model: Text
-    """Name of the model at the server, whose address and key come from the environment: OPENAI_BASE_URL and
-    OPENAI_API_KEY."""
     max_requests: Annotated[int, SPEED] = Field(1000, ge=0, le=1_000_000_000)
     """A job that needs more uncached answers than this ends before its first request."""
     requests_per_minute: Annotated[Maybe[int], SPEED] = Field(None, ge=1, le=1_000_000)
     """Maximum requests per minute."""
     at_once: Annotated[int, SPEED] = Field(4, ge=1, le=1000)
     """Maximum requests under way at once."""
+
+
+class LanguageModel(RequestLimits):
+    """A language model behind an API."""
+
+    model: Text
+    """Name of the language model at the server."""
+
+
+class EmbeddingLimits(RequestLimits):
+    """Limits on what a job asks an embeddings service."""
+
+    max_tokens: Annotated[int, SPEED] = Field(10_000_000, ge=0, le=1_000_000_000_000)
+    """An encoder's job that needs vectors of more tokens than this, counted as 4 bytes each, ends before its first
+    request."""
+    texts_per_request: Annotated[int, SPEED] = Field(32, ge=1, le=2048)
+    """Maximum texts whose vectors are asked for in one request."""
+    tokens_per_request: Annotated[int, SPEED] = Field(8000, ge=1, le=1_000_000)
+    """Maximum tokens of such a request, counted as 4 bytes each, unless one text alone has more."""
+
+
+class Endpoint(EmbeddingLimits):
+    """A server with OpenAI's interface (llama.cpp, vLLM, Ollama, paid services)."""
+
+    model: Maybe[Text] = None
+    """Name of the language model at the server, whose address and key come from the environment: OPENAI_BASE_URL and
+    OPENAI_API_KEY. Encoders with `endpoint` name their own model, and share the limits below."""
 
 
 class Topics(Section):

@@ -22,6 +22,7 @@ from cort.config.models import (
     QueryEncoding,
     ReleasedScoring,
     Representation,
+    Service,
     Sparse,
     Sparsity,
     Started,
@@ -90,6 +91,10 @@ class ImportedDense(Checkpoint, Vectors, Representation, Started, Precise):
     match."""
 
 
+class ServedDense(Vectors, Service):
+    """An encoder behind an API."""
+
+
 class ReleasedSparse(Sparse, DescribedLengths, Hub, AutoPrecise):
     """A released sparse encoder."""
 
@@ -106,7 +111,14 @@ class TrainedSparse(LearningEncoder, QueryEncoding, Sparsity, Sparse, Lengths, S
 
 #: a model that encodes queries and passages as vectors
 Encoder: TypeAlias = Annotated[
-    RetrainedDense | ReleasedDense | ImportedDense | TrainedDense | RetrainedSparse | ReleasedSparse | TrainedSparse,
+    RetrainedDense
+    | ReleasedDense
+    | ServedDense
+    | ImportedDense
+    | TrainedDense
+    | RetrainedSparse
+    | ReleasedSparse
+    | TrainedSparse,
     FIRST_FITTING,
 ]
 

@@ -5,13 +5,23 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
 from pydantic import AfterValidator, Field
 
 from cort.config.fields import Cleaning, Listed, PrecisionOrAuto, Revision, one_or_more
 from cort.config.training import Training
-from cort.runtime.sections import FIRST_FITTING, NO_TRUTH, UNIQUE, Maybe, Names, Section, Text, by_name, within
+from cort.runtime.sections import (
+    FIRST_FITTING,
+    NO_TRUTH,
+    UNIQUE,
+    Maybe,
+    Names,
+    Section,
+    Text,
+    by_name,
+    within,
+)
 
 Pooling: TypeAlias = Literal["cls", "mean", "last"]
 Similarity: TypeAlias = Literal["angular", "cosine", "inner_product"]
@@ -330,6 +340,25 @@ class Learning(Checkpoint):
     def examples(self) -> AnyTriples:
         """Where training examples come from."""
         return self.triples
+
+
+class Service(Section):
+    """An encoder behind an API."""
+
+    endpoint: Text
+    """Name of an embeddings model at a server with OpenAI's interface (`/v1/embeddings`: llama.cpp, vLLM, TEI, Ollama,
+    paid services), whose address and key come from the environment: OPENAI_BASE_URL and OPENAI_API_KEY. Each answer is
+    kept in `endpoint_cache/`; no text is sent twice."""
+    dimension: Maybe[Width] = None
+    """Size of the vectors, which the server is asked for; by default the model's own."""
+    similarity: Literal["cosine", "inner_product"] = "cosine"
+    """Cosine, for which vectors are normalized, or inner product of the vectors as the server sends them."""
+    query_prompt: Maybe[str] = None
+    """Text put before every query; with `pretrained`, by default the model's own."""
+    passage_prompt: Maybe[str] = None
+    """Text put before every passage; with `pretrained`, by default the model's own."""
+    #: of all vectors, as they come
+    precision: ClassVar[Literal["fp32"]] = "fp32"
 
 
 # Parts of re-rankers.

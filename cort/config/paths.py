@@ -26,6 +26,7 @@ IMPORTED_QRELS = "results/{dataset}/raw/imported/qrels.{split}.tsv"
 SPLIT_SOURCES = "results/{dataset}/raw/imported/sources.{split}.json"
 #: Answers of endpoints, for all experiments.
 ANSWERS = "endpoint_cache/answers.sqlite"
+EMBEDDINGS = "endpoint_cache/vectors.sqlite"
 # Of generated queries: all, with the passages below them, and how many of a split are dropped. Of judged ones: grades.
 CANDIDATES = "results/{dataset}/raw/candidates.parquet"
 GENERATED_COUNTS = "results/{dataset}/raw/imported/counts.{split}.json"

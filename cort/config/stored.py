@@ -72,7 +72,7 @@ def needed_for(experiment: Experiment, names: Iterable[str]) -> Config:
         section: {name: model for name, model in config[section].items() if (section, name) in models}
         for section in LEARNERS
     }
-    bases = {model["base_model"] for section in chosen.values() for model in section.values()}
+    bases = {model.get("base_model") for section in chosen.values() for model in section.values()}
     return {
         "dataset": config["dataset"],
         "shards": config["shards"],

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from cort.config.models import Service
 from cort.config.stored import REMEDY
 from cort.config.systems import Reduced
 from cort.formats.records import Ranking
@@ -31,6 +32,7 @@ from cort.models.rerankers import load_reranker
 from cort.models.sparse_encoder import load_sparse_encoder
 from cort.models.tokenizer import fingerprint
 from cort.online.light import Model, TokenIds, Tokenizer, model_of, with_vectors
+from cort.online.served import ServedEncoder
 from cort.retrieval.exact import StoredVectors
 from cort.retrieval.graph_search import Graph, open_index
 from cort.retrieval.impacts import MOST_TERMS, as_text, quantised
@@ -53,8 +55,10 @@ Impacts: TypeAlias = tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]
 PART_OF_MEMORY = 4
 
 
-def encoder_of(results: Results, name: str, device: torch.device) -> QueryEncoder:
+def encoder_of(results: Results, name: str, device: torch.device) -> QueryEncoder | ServedEncoder:
     """Open an encoder of an experiment."""
+    if isinstance(service := results.encoders[name], Service):
+        return ServedEncoder(service, results.vectors("encoders", name))
     return QueryEncoder(with_vectors(results, "encoders", name), device)
 
 
@@ -240,7 +244,7 @@ class Opening:
 
     def ivfpq(self, name: str, folder: Path, width_for: WidthFor, candidates: int) -> Retriever:
         """Open an encoder or late-interaction model and its IVF-PQ index, which gives `candidates` for each vector."""
-        encoder: QueryEncoder | TokenEncoder
+        encoder: QueryEncoder | ServedEncoder | TokenEncoder
         passages: StoredVectors | TokenIndex
         if name in self._results.encoders:
             encoder, passages = self._encoder(name), self._stored(name)
@@ -278,7 +282,7 @@ def open_models(
     return Models(OnDemand(retriever), OnDemand(opening.reranker))
 
 
-def _check_graph(graph: Graph, folder: Path, encoder: QueryEncoder) -> None:
+def _check_graph(graph: Graph, folder: Path, encoder: QueryEncoder | ServedEncoder) -> None:
     """Refuse a graph built from vectors of another encoder."""
     if graph.meta.model != encoder.fingerprint:
         found, fix = f"vectors of model {graph.meta.model}", f"the encoder changed since: {REMEDY}"

@@ -40,7 +40,8 @@ def files_of(experiment: Experiment) -> dict[str, dict[str, str]]:
     def of_trainings(path: str) -> dict[str, str]:
         return {name: at(path, section=section, model=name) for section, name in experiment.learners}
 
-    models = [(section, name) for section in LEARNERS for name in experiment.used_models(section)]
+    used = [(section, name) for section in LEARNERS for name in experiment.used_models(section)]
+    models = [(section, name) for section, name in used if not experiment.is_served(section, name)]
     factors = experiment.evaluation.consistency
     return {
         "measures": of_runs(paths.MEASURES, runs),

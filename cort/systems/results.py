@@ -10,7 +10,7 @@ from cort.config import paths
 from cort.config.collection import Queries
 from cort.config.entries import TRAINING_SPLITS, released_name
 from cort.config.lexical import Predicting, Weigher
-from cort.config.models import BaseModel, Checkpoint, Hub, PretrainedBase, ReleasedScoring, Sparse, Started
+from cort.config.models import BaseModel, Checkpoint, Hub, PretrainedBase, ReleasedScoring, Service, Sparse, Started
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -87,6 +87,10 @@ class Results:
         """Name the base model of an encoder or re-ranker: its own if it is a `pretrained` one."""
         model = self.models[section][name]
         return model.base_model if isinstance(model, Started) else released_name(section, name)
+
+    def is_served(self, section: str, name: str) -> bool:
+        """Tell whether a model is behind an API, without files here."""
+        return isinstance(self.models[section][name], Service)
 
     def weights(self, section: str, name: str) -> str:
         """Card of an encoder or re-ranker, best or last, which stands for its folder."""

@@ -100,7 +100,8 @@ class VectorSearch(System):
 
     def files(self) -> Iterator[str]:
         """Yield the model, and what it makes of the passages."""
-        yield self.results.weights(self.section, self.encoder)
+        if not self.results.is_served(self.section, self.encoder):
+            yield self.results.weights(self.section, self.encoder)
         yield from self.results.vectors(self.section, self.encoder)
 
     def stored(self) -> Iterator[str]:

@@ -1,6 +1,8 @@
 """A server with OpenAI's interface on 127.0.0.1 that answers by a function, and misbehaves on demand."""
 
+import base64
 import json
+import struct
 import threading
 import time
 from collections import Counter
@@ -13,14 +15,16 @@ OK, BUSY, BROKEN, FOUND = 200, 429, 500, 302
 class ModelServer:
     """What it is asked and how it answers.
 
-    `answer` makes an answer of a prompt. Each attempt takes the next of `steps`, if there is one, instead of an answer:
-    a status, ``"drop"``, ``"html"``, or ``"json"`` (of something else). After `most` answers, it keeps silent.
+    `answer` makes an answer of a prompt, `embed` a list of numbers of a text. Each attempt takes the next of `steps`,
+    if there is one, instead of an answer: a status, ``"drop"``, ``"html"``, or ``"json"`` (of something else); of
+    vectors also ``"few"`` (one is missing) and ``"nan"``. After `most` answers, it keeps silent.
     """
 
     def __init__(self, url):
         self.url = f"{url}/v1"
-        self.answer = lambda prompt: "a made up query"
+        self.answer, self.embed = (lambda prompt: "a made up query"), (lambda text: [float(len(text)), 1.0])
         self.steps, self.most, self.pause, self.retry_after = [], float("inf"), 0.0, None
+        self.base64 = True
         #: prompts that were answered; time, headers and body of every attempt; most attempts under way at once
         self.answered, self.attempts, self.busiest = Counter(), [], 0
         self.under_way, self.lock, self.closing = 0, threading.Lock(), threading.Event()
@@ -66,12 +70,14 @@ class ModelHandler(Handler):
             return self._send(OK, b"<html><body>Log in</body></html>", "text/html")
         if step == "json":
             return self._send(OK, b'{"detail": "something else"}')
-        if step != OK:
+        if step not in (OK, "few", "nan"):
             extra = {"Location": f"{state.url}/elsewhere"} if step == FOUND else {}
             extra |= {"Retry-After": str(state.retry_after)} if state.retry_after else {}
             # Servers quote the key.
             said = json.dumps({"error": {"message": f"refused {self.headers.get('Authorization')}"}})
             return self._send(step, said.encode(), **extra)
+        if self.path.endswith("/embeddings"):
+            return self._send(OK, json.dumps(self._embedded(state, body, step)).encode())
         prompt = body["messages"][0]["content"]
         with state.lock:
             silent = sum(state.answered.values()) >= state.most
@@ -82,6 +88,20 @@ class ModelHandler(Handler):
         choice = {"index": 0, "finish_reason": "stop", "message": message}
         reply = {"id": "x", "object": "chat.completion", "created": 0, "model": body["model"], "choices": [choice]}
         return self._send(OK, json.dumps(reply).encode())
+
+    def _embedded(self, state, body, step):
+        """Vectors in base64, as clients ask for, or as numbers, in another order than the texts."""
+        with state.lock:
+            state.answered.update(body["input"])
+        rows = [state.embed(text)[: body.get("dimensions")] for text in body["input"]]
+        if step == "nan":
+            rows[0] = [float("nan")] * len(rows[0])
+        if body.get("encoding_format") == "base64" and state.base64:
+            rows = [base64.b64encode(struct.pack(f"<{len(row)}f", *row)).decode() for row in rows]
+        data = [{"object": "embedding", "index": index, "embedding": row} for index, row in enumerate(rows)]
+        data = data[::-1][: len(data) - (step == "few")]
+        usage = {"prompt_tokens": 1, "total_tokens": 1}
+        return {"object": "list", "model": body["model"], "data": data, "usage": usage}
 
     def _send(self, status, body, kind="application/json", **headers):
         self.send_response(status)

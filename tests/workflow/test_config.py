@@ -51,7 +51,7 @@ BEIR = sorted((ROOT / "config" / "beir").glob("*.yaml"))
 NAMED = ("splits", "lexical", "expanders", "weighers", "base_models", "encoders", "rerankers", "systems")
 # Optional scalars whose absence says something: one of a choice, or a feature that is off.
 WITHOUT_DEFAULT = {
-    "extends",
+    *("extends", "endpoint.model", "encoders.*.endpoint"),
     *(f"collection.{key}" for key in ("passages", "documents", "folder", "ids", "irds", "hf")),
     *("collection.fields.id", "collection.fields.title"),
     *(
@@ -401,7 +401,7 @@ def test_old_reference_is_refused_and_mended(tmp_path):
         {"encoders encoder query_length": 2},
         {"encoders encoder recipe": None},
         {"evaluation": {"depths": [0]}},
-        {"endpoint": {"max_requests": 5}},
+        {"endpoint": {"max_requests": -5}},
         {"title": " "},
         {"dataset": GONE},
     ],

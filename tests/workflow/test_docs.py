@@ -137,10 +137,11 @@ def test_a_question_is_answered_two_clicks_from_the_readme(place, answer):
 
 
 def test_the_documentation_can_be_read():
-    """An upper bound that was agreed on: eleven pages and the README, with the generated reference."""
+    """Upper bounds that were agreed on: eleven pages and the README, and words beside the generated reference."""
     assert len(PAGES) == 11
     assert len((ROOT / "README.md").read_text("utf-8").splitlines()) <= 90
-    assert sum(len(path.read_text("utf-8").split()) for path in DOCUMENTS) <= 20_000
+    written = [path for path in DOCUMENTS if path.name != "reference.md"]
+    assert sum(len(path.read_text("utf-8").split()) for path in written) <= 14_500
 
 
 def test_the_picture_of_the_flow_is_that_of_the_rules(tmp_path, monkeypatch):

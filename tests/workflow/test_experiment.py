@@ -109,7 +109,7 @@ def test_a_key_that_others_alone_have_is_one_mistake_even_if_it_is_the_default(p
     ("place", "entry", "origins"),
     [
         ("weighers own", {"scale": 50}, "pretrained"),
-        ("encoders own", {"released": "a.ckpt"}, "pretrained or base_model of a dense"),
+        ("encoders own", {"released": "a.ckpt"}, "pretrained or endpoint or base_model of a dense"),
         ("encoders own", {"kind": "sparse"}, "pretrained or base_model of a sparse"),
         ("rerankers own", {}, "pretrained or base_model of a cross_encoder"),
         ("rerankers own", {"base_model": "small", "kind": "monot5"}, "pretrained of a monot5"),
@@ -192,7 +192,7 @@ def test_models_need_training_splits():
 def test_norwegian_is_no_truth_value():
     config = {"dataset": "x", "collection": {"passages": "p.tsv"}, "splits": {"test": FILES}}
     config |= {"systems": {"bm25": {"retrieve": "bm25"}}, "lexical": {"bm25": yaml.safe_load("language: no")}}
-    assert complete(config, "x.yaml")["lexical"]["bm25"]["language"] == "no"
+    assert complete(config, "x.yaml").lexical["bm25"].language == "no"
 
 
 def test_tuning_needs_a_split_to_tune_on():

@@ -1,4 +1,5 @@
 import http.server
+import re
 import socket
 import threading
 import time
@@ -9,11 +10,13 @@ import pyarrow.parquet
 import pytest
 
 from cort.config import paths
-from tests.support.common import COMMIT
+from cort.config.load import complete
+from cort.formats.tables import PASSAGES
+from tests.support.common import COMMIT, write_rows
 from tests.support.configs import adjusted, built
 from tests.support.jobs import job
 from workflow import forecast
-from workflow.forecast import Pairs, Source, from_hub, pairs_to_score
+from workflow.forecast import Pairs, Source, from_hub, pairs_to_score, texts_to_send
 
 SCORES = "results/tiny/scores/cross/test.parquet"
 
@@ -99,3 +102,21 @@ def test_a_host_is_asked_once_and_not_for_long():
         assert not forecast.answers(f"http://127.0.0.1:{silent.getsockname()[1]}")
         assert time.monotonic() - began < 5 * forecast.PATIENCE
     assert not forecast.answers("http://127.0.0.1:1")
+
+
+def test_what_a_service_is_asked_is_counted_before_anything_is_sent(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    config = {"dataset": "x", "collection": {"passages": "p.tsv"}, "splits": {"test": {"queries": "q", "qrels": "j"}}}
+    config |= {"systems": {"api": {"retrieve": "api"}}, "encoders": {"api": {"endpoint": "small"}}, "shards": 2}
+    config |= {"evaluation": {"baseline": "api"}, "endpoint": {"max_requests": 7, "max_tokens": 9000}}
+    experiment = complete(config, "x.yaml")
+    limits = "at most 7 requests and 9,000 tokens per job (`endpoint`)"
+    unknown = [f"  small for {texts}; {limits}" for texts in ("the passages", "the queries of test")]
+    assert [*texts_to_send(experiment, lambda path: True)] == unknown
+    assert not [*texts_to_send(experiment, lambda path: False)]
+    rows = [(f"d{number}", "word " * 80) for number in range(10)]
+    Path("results/x/collection").mkdir(parents=True)
+    write_rows("results/x/collection/passages.parquet", PASSAGES, rows)
+    line, _ = texts_to_send(experiment, lambda path: True)
+    # A column says how many bytes its texts have before compression; equal ones are stored once.
+    assert re.fullmatch(rf"  small for the passages: 10 texts, about [\d,]+ tokens; {re.escape(limits)}", line)

@@ -33,6 +33,7 @@ from pathlib import Path
 from snakemake.exceptions import WorkflowError
 
 from cort.config.load import ConfigError, complete, read
+from cort.config.collection import RequestLimits
 from cort.config.downloads import file_pattern, resolve
 from cort.config.experiment import Experiment
 from cort.retrieval.indexes import GRAPHS, INDEXES
@@ -43,6 +44,7 @@ from cort.runtime.devices import visible_devices
 from cort.runtime.interruption import ATTACHED
 from cort.runtime.program import ROOT
 from cort.runtime.progress import CONSOLE
+from cort.runtime.sections import keys_of
 from workflow import inputs, params, slurm
 from workflow.params import code_of, look_up
 from workflow.running import SUMMARY_FOLLOWS
@@ -94,8 +96,10 @@ config.update(experiment.config)
 
 MODEL_FILES = ("model.safetensors", "config.json", "tokenizer.json", "tokenizer_config.json")
 TABLES = (".csv", ".md", ".tex")
-# Options about requests to the endpoint, which affect no result.
-LIMITS = words_of({name: value for name, value in config.get("endpoint", {}).items() if name != "model"})
+# Limits on what is asked of servers, which affect no result.
+ASKING = {name: value for name, value in config.get("endpoint", {}).items() if name != "model"}
+LIMITS = words_of({name: value for name, value in ASKING.items() if name in keys_of(RequestLimits)})
+EMBEDDING_LIMITS = words_of(ASKING)
 # More threads per job help little.
 MOST_THREADS = 8
 # Limits of this machine for all jobs together; None on a cluster, which chooses machines.

@@ -12,6 +12,7 @@ from cort.config.models import (
     Representation,
     Scored,
     Selection,
+    Service,
     Sparse,
     Sparsity,
     TokenSettings,
@@ -433,6 +434,52 @@ rule train_reranker:
 # Vectors, impacts of terms, and vectors of tokens: of the passages in shards, of queries in one file.
 
 
+rule embed:
+    input:
+        texts=paths.PASSAGES,
+    output:
+        paths.VECTORS,
+    log:
+        "logs/{dataset}/embed/{encoder}.{shard}.log",
+    benchmark:
+        "benchmarks/{dataset}/embed/{encoder}.{shard}.tsv"
+    wildcard_constraints:
+        encoder=having("encoders", "endpoint"),
+    localrule: True
+    params:
+        code=code_of("embed"),
+        options=options(("encoders.{encoder}", Service, "storage")),
+        cache=paths.EMBEDDINGS,
+    message:
+        "Ask for the vectors of the passages by {wildcards.encoder}, shard {wildcards.shard}"
+    shell:
+        "exec python -m cort.embed --kind passage --texts {input.texts:q} --shard {wildcards.shard} {params.options:q}"
+        " {EMBEDDING_LIMITS:q} --cache {params.cache:q} --output {output:q} --log {log:q}"
+
+
+rule embed_queries:
+    input:
+        texts=paths.QUERIES,
+    output:
+        paths.QUERY_VECTORS,
+    log:
+        "logs/{dataset}/embed_queries/{encoder}.{split}.log",
+    benchmark:
+        "benchmarks/{dataset}/embed_queries/{encoder}.{split}.tsv"
+    wildcard_constraints:
+        encoder=having("encoders", "endpoint"),
+    localrule: True
+    params:
+        code=code_of("embed"),
+        options=options(("encoders.{encoder}", Service, "storage")),
+        cache=paths.EMBEDDINGS,
+    message:
+        "Ask for the vectors of the queries of {wildcards.split} by {wildcards.encoder}"
+    shell:
+        "exec python -m cort.embed --kind query --texts {input.texts:q} {params.options:q} {EMBEDDING_LIMITS:q}"
+        " --cache {params.cache:q} --output {output:q} --log {log:q}"
+
+
 rule encode:
     input:
         model=of(inputs.weights, "encoders"),
@@ -443,6 +490,8 @@ rule encode:
         "logs/{dataset}/encode/{encoder}.{shard}.log",
     benchmark:
         "benchmarks/{dataset}/encode/{encoder}.{shard}.tsv"
+    wildcard_constraints:
+        encoder=having("encoders", "endpoint", wanted=False),
     threads: GPU_THREADS
     resources:
         gpu=gpus(1),
@@ -531,6 +580,8 @@ rule encode_queries:
         "logs/{dataset}/encode_queries/{encoder}.{split}.log",
     benchmark:
         "benchmarks/{dataset}/encode_queries/{encoder}.{split}.tsv"
+    wildcard_constraints:
+        encoder=having("encoders", "endpoint", wanted=False),
     threads: min(GPU_THREADS, HALF)
     resources:
         gpu=gpus(1),

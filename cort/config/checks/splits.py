@@ -60,8 +60,8 @@ def _check_generated(experiment: Experiment) -> Iterator[str]:
         yield f"splits: found {found}, expected {expected}; use an experiment for each"
     for name, split in experiment.splits.items():
         asks = isinstance(split, Judged) or (isinstance(split, Generated) and split.generate.from_ == "endpoint")
-        if asks and not experiment.root.endpoint:
-            found, fix = "no section endpoint", "add `endpoint: {model: NAME}`"
+        if asks and not (experiment.root.endpoint and experiment.root.endpoint.model):
+            found, fix = "no endpoint.model", "add `endpoint: {model: NAME}`"
             yield f"splits.{name}: found {found}, expected a model to ask; {fix}"
         if isinstance(split, Generated):
             yield from _check_origin(f"splits.{name}", split, experiment)

@@ -10,7 +10,7 @@ from dataclasses import make_dataclass
 
 import pytest
 
-from cort.models import endpoint
+from cort.models import service
 from cort.models.endpoint import ask, refuse_nonsense
 from cort.runtime.errors import InputError
 from tests.support.common import logged, wait_until
@@ -29,8 +29,8 @@ def limits(**changes):
 def server(monkeypatch):
     with model_server() as server:
         server.answer = lambda prompt: f"answer to {prompt}"
-        monkeypatch.setenv(endpoint.URL, server.url)
-        monkeypatch.setenv(endpoint.KEY, KEY)
+        monkeypatch.setenv(service.URL, server.url)
+        monkeypatch.setenv(service.KEY, KEY)
         yield server
 
 
@@ -66,7 +66,7 @@ def test_each_different_text_is_asked_once(server, cache, caplog):
 
 
 def test_another_model_or_prompt_is_asked_again_also_without_a_key(server, cache, monkeypatch):
-    monkeypatch.delenv(endpoint.KEY)
+    monkeypatch.delenv(service.KEY)
     for prompt, model in (("a", "small"), ("a", "large"), ("b", "small"), ("a", "small")):
         ask(prompt, ["text"], limits(model=model), cache)
     assert [body["model"] for _, _, body in server.attempts] == ["small", "large", "small"]
@@ -139,7 +139,7 @@ def test_what_passes_is_tried_again(server, cache):
 )
 def test_an_error_that_stays_is_one_line_and_answers_are_kept(server, cache, monkeypatch, caplog, step, found):
     caplog.set_level("INFO")
-    monkeypatch.setattr(endpoint, "RETRIES", 1)
+    monkeypatch.setattr(service, "RETRIES", 1)
     server.steps = [200, 200, *[step] * 40]
     with pytest.raises(InputError) as error:
         ask("", texts(10), limits(at_once=1), cache)
@@ -165,10 +165,10 @@ def test_requests_under_way_at_an_error_are_kept(server, cache):
 
 
 def test_a_server_that_is_silent_or_down(cache, monkeypatch):
-    monkeypatch.setattr(endpoint, "RETRIES", 0)
-    monkeypatch.setattr(endpoint, "PATIENCE", 0.3)
+    monkeypatch.setattr(service, "RETRIES", 0)
+    monkeypatch.setattr(service, "PATIENCE", 0.3)
     with model_server() as server:
-        monkeypatch.setenv(endpoint.URL, server.url)
+        monkeypatch.setenv(service.URL, server.url)
         server.most = 0
         with pytest.raises(InputError, match=r"endpoint: found no answer in 0\.3 s"):
             ask("", ["text"], limits(), cache)
@@ -177,14 +177,14 @@ def test_a_server_that_is_silent_or_down(cache, monkeypatch):
 
 
 def test_an_invalid_certificate(tmp_path, cache, monkeypatch):
-    monkeypatch.setattr(endpoint, "RETRIES", 0)
+    monkeypatch.setattr(service, "RETRIES", 0)
     key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
     words = f"openssl req -x509 -newkey rsa:2048 -nodes -keyout {key} -out {certificate} -days 2 -subj /CN=localhost"
     subprocess.run(words.split(), check=True, capture_output=True)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate, key)
     with model_server(context) as server:
-        monkeypatch.setenv(endpoint.URL, server.url)
+        monkeypatch.setenv(service.URL, server.url)
         with pytest.raises(InputError, match="endpoint: found an invalid certificate, expected an answer"):
             ask("", ["text"], limits(), cache)
     assert not server.attempts
@@ -194,17 +194,17 @@ def test_an_invalid_certificate(tmp_path, cache, monkeypatch):
     ("url", "found"), [(None, "nothing"), ("localhost:8080", "no address"), ("http://host:port", "no address")]
 )
 def test_no_address(cache, monkeypatch, url, found):
-    monkeypatch.delenv(endpoint.URL, raising=False)
+    monkeypatch.delenv(service.URL, raising=False)
     if url:
-        monkeypatch.setenv(endpoint.URL, url)
+        monkeypatch.setenv(service.URL, url)
     with pytest.raises(InputError, match=f"^OPENAI_BASE_URL: found {found}, "):
         ask("", ["text"], limits(), cache)
 
 
 @pytest.mark.parametrize("key", ["sk-sécret", "sk-secret\nx"])
 def test_a_broken_key_is_not_shown(server, cache, monkeypatch, key):
-    monkeypatch.setattr(endpoint, "RETRIES", 0)
-    monkeypatch.setenv(endpoint.KEY, key)
+    monkeypatch.setattr(service, "RETRIES", 0)
+    monkeypatch.setenv(service.KEY, key)
     with pytest.raises(InputError) as error:
         ask("", ["text"], limits(), cache)
     assert "cret" not in str(error.value)

@@ -8,7 +8,7 @@ from itertools import count
 from types import SimpleNamespace
 from unittest.mock import Mock
 
-from cort.models import endpoint
+from cort.models import endpoint, service
 from tests.support.model_server import model_server
 
 
@@ -22,7 +22,7 @@ def test_the_first_answer_is_kept(tmp_path, monkeypatch):
 
     with model_server() as server, ThreadPoolExecutor() as pool:
         server.answer = answer
-        monkeypatch.setenv(endpoint.URL, server.url)
+        monkeypatch.setenv(service.URL, server.url)
         limits = SimpleNamespace(model="small", max_requests=1, requests_per_minute=None, at_once=1)
         asked = [pool.submit(endpoint.ask, "", ["text"], limits, str(tmp_path / "answers")) for _ in range(2)]
         one, other = (future.result() for future in asked)

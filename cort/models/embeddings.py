@@ -1,0 +1,222 @@
+"""Ask a server with OpenAI's interface for the vectors of texts, each text once.
+
+Vectors are kept in a file that all experiments share, by model, dimension and text with its prompt. Tokens are counted
+as 4 bytes each, because only the server knows its tokenizer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import sqlite3
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import openai
+from openai.types import CreateEmbeddingResponse
+
+from cort.config.collection import EmbeddingLimits
+from cort.config.models import Service
+from cort.models.service import Unusable, kept_answers, key_of, send
+from cort.runtime.errors import input_error, shorten
+from cort.runtime.progress import Counter
+
+log = logging.getLogger(__name__)
+
+#: rows of float32, (texts, e)
+Vectors: TypeAlias = npt.NDArray[np.float32]
+TABLE = "vectors (key BLOB PRIMARY KEY, vector BLOB NOT NULL) WITHOUT ROWID"
+BYTES_PER_TOKEN = 4
+#: the key that names the model, in errors
+MODEL = "encoders.endpoint"
+# How servers refuse requests with too many texts, or too long ones.
+TOO_MUCH = (400, 413, 422)
+# Allowed deviation from unit length.
+TOLERANCE = 1e-3
+#: ids and texts, with their prompts
+Block: TypeAlias = tuple[Sequence[str], Sequence[str]]
+
+
+class Asked(Service, EmbeddingLimits):
+    """A model behind an API, and limits on what is asked of it."""
+
+
+class Needed(NamedTuple):
+    """What a job has to ask for."""
+
+    texts: int
+    requests: int
+    tokens: int
+
+
+def name_of(service: Service) -> str:
+    """Return what stands for the model's weights in files of its vectors: passages and queries must agree in it."""
+    prompts = (service.query_prompt or "", service.passage_prompt or "")
+    parts = ("endpoint", service.endpoint, str(service.dimension), service.similarity, *prompts)
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
+
+
+def embed(read: Callable[[], Iterable[Block]], service: Asked, cache: str) -> Iterator[tuple[Sequence[str], Vectors]]:
+    """Yield the ids and vectors, (texts, e), of each block of texts; blank texts get zeros.
+
+    :param read: called twice, to count what is needed before the first request.
+    :param cache: SQLite file of vectors, made if there is none.
+    :raises InputError: if more is needed than allowed, before the first request; if the server fails, or sends other
+        than one finite vector per text, all of one length, after the answers to requests under way are kept.
+    """
+    with kept_answers(cache, TABLE) as kept:
+        needed, normalized, width = _count(read(), service, kept), 0, service.dimension
+        _refuse_more(needed, service)
+        with Counter(needed.texts, "texts") as counter:
+            for ids, texts in read():
+                if missing := _missing(texts, service, kept):
+                    asyncio.run(_ask_all(missing, service, kept, counter))
+                matrix = _read(texts, service, kept, width)
+                width = matrix.shape[1]
+                if service.similarity == "cosine":
+                    normalized += normalize(matrix)
+                yield ids, matrix
+    if normalized:
+        log.info("%d vectors came with another length than 1, and were normalized", normalized)
+
+
+def embed_now(texts: Sequence[str], service: Service) -> Vectors:
+    """Ask for the vectors of a few texts, (texts, e), in one request, and keep none of them.
+
+    :raises InputError: as `embed` does.
+    """
+    found: list[Vectors] = []
+
+    async def ask_one(client: openai.AsyncOpenAI, batch: Sequence[str]) -> int:
+        found.extend(await _request(client, batch, service))
+        return len(batch)
+
+    with Counter(0, "texts") as counter:
+        asyncio.run(send([texts], ask_one, counter, at_once=1, per_minute=None, model=MODEL))
+    matrix = np.stack(found)
+    if service.similarity == "cosine":
+        normalize(matrix)
+    return matrix
+
+
+def normalize(matrix: Vectors) -> int:
+    """Give vectors, (texts, e), length 1 in place, except zeros; return how many had another length."""
+    lengths = np.linalg.norm(matrix, axis=1, keepdims=True)  # (texts, 1)
+    matrix /= np.where(lengths > 0, lengths, 1)
+    return int(((np.abs(lengths - 1) > TOLERANCE) & (lengths > 0)).sum())
+
+
+def tokens_of(text: str) -> int:
+    """Estimate the tokens of a text."""
+    return -(-len(text.encode(errors="replace")) // BYTES_PER_TOKEN)
+
+
+def batches_of(texts: Iterable[str], service: EmbeddingLimits) -> Iterator[list[str]]:
+    """Divide texts into requests: at most so many texts, and so many tokens unless one text alone has more."""
+    batch, tokens = list[str](), 0
+    for text in texts:
+        more = tokens_of(text)
+        if batch and (len(batch) == service.texts_per_request or tokens + more > service.tokens_per_request):
+            yield batch
+            batch, tokens = [], 0
+        batch.append(text)
+        tokens += more
+    if batch:
+        yield batch
+
+
+def _key(service: Service, text: str) -> bytes:
+    return bytes.fromhex(key_of("embedding", service.endpoint, str(service.dimension), text))
+
+
+def _is_kept(kept: sqlite3.Connection, key: bytes) -> bool:
+    return kept.execute("SELECT 1 FROM vectors WHERE key = ?", (key,)).fetchone() is not None
+
+
+def _missing(texts: Iterable[str], service: Service, kept: sqlite3.Connection) -> list[str]:
+    """List the different texts of which there is no vector yet."""
+    return [text for text in dict.fromkeys(texts) if text.strip() and not _is_kept(kept, _key(service, text))]
+
+
+def _count(blocks: Iterable[Block], service: Asked, kept: sqlite3.Connection) -> Needed:
+    texts = requests = tokens = 0
+    for _, block in blocks:
+        for batch in batches_of(_missing(block, service, kept), service):
+            texts, requests = texts + len(batch), requests + 1
+            tokens += sum(map(tokens_of, batch))
+    counts = (texts, requests, tokens, service.max_requests, service.max_tokens)
+    log.info("%d texts to ask for: %d requests, about %d tokens; limits: %d requests, %d tokens", *counts)
+    return Needed(texts, requests, tokens)
+
+
+def _refuse_more(needed: Needed, service: EmbeddingLimits) -> None:
+    for key, number, most in (
+        ("max_requests", needed.requests, service.max_requests),
+        ("max_tokens", needed.tokens, service.max_tokens),
+    ):
+        if number > most:
+            what = "requests" if key == "max_requests" else "tokens, about,"
+            raise input_error(
+                f"endpoint.{key}", f"{number} {what} needed", f"at most {most}", "raise it, or ask for less"
+            )
+
+
+async def _request(client: openai.AsyncOpenAI, batch: Sequence[str], service: Service) -> list[Vectors]:
+    """Ask for the vectors of some texts, (e,) each."""
+    given: dict[str, Any] = {} if service.dimension is None else {"dimensions": service.dimension}
+    try:
+        reply = await client.embeddings.create(model=service.endpoint, input=list(batch), **given)
+    except openai.APIStatusError as error:
+        if error.status_code not in TOO_MUCH:
+            raise
+        longest = max(map(tokens_of, batch))
+        raise Unusable(
+            f"status {error.status_code} for {len(batch)} texts, the longest of about {longest} tokens"
+        ) from None
+    return _vectors_of(reply, batch, service)
+
+
+async def _ask_all(texts: Sequence[str], service: Asked, kept: sqlite3.Connection, counter: Counter) -> None:
+    async def ask_one(client: openai.AsyncOpenAI, batch: list[str]) -> int:
+        rows = await _request(client, batch, service)
+        pairs = ((_key(service, text), row.tobytes()) for text, row in zip(batch, rows, strict=True))
+        # Where files cannot be locked, another process may have kept an answer meanwhile.
+        kept.executemany("INSERT OR IGNORE INTO vectors VALUES (?, ?)", pairs)
+        return len(batch)
+
+    batches = batches_of(texts, service)
+    await send(batches, ask_one, counter, service.at_once, service.requests_per_minute, MODEL)
+
+
+def _vectors_of(reply: object, batch: Sequence[str], service: Service) -> list[Vectors]:
+    """Check an answer, and put its vectors, (e,) each, into the order of the texts."""
+    if not isinstance(reply, CreateEmbeddingResponse) or not isinstance(reply.data, list):
+        raise Unusable("no vectors (HTML or other JSON)")
+    if sorted(one.index for one in reply.data) != list(range(len(batch))):
+        raise Unusable(f"{len(reply.data)} vectors for {len(batch)} texts")
+    rows = [np.asarray(one.embedding, np.float32) for one in sorted(reply.data, key=lambda one: one.index)]
+    for text, row in zip(batch, rows, strict=True):
+        if row.ndim != 1 or not np.isfinite(row).all() or not row.any():
+            raise Unusable(f"zeros, NaN or infinite numbers for the text {shorten(text)}")
+        if len(row) != (service.dimension or len(rows[0])):
+            raise Unusable(f"vectors of {len(row)} numbers instead of {service.dimension or len(rows[0])}")
+    return rows
+
+
+def _read(texts: Sequence[str], service: Service, kept: sqlite3.Connection, width: int | None) -> Vectors:
+    """Return the vectors of a block, (texts, e)."""
+    query = "SELECT vector FROM vectors WHERE key = ?"
+    found = [kept.execute(query, (_key(service, text),)).fetchone() for text in texts]
+    rows = [np.frombuffer(row[0], np.float32) if row else None for row in found]
+    widths = {len(row) for row in rows if row is not None} | ({width} if width else set())
+    if len(widths) > 1:
+        fix = "set `dimension`, or name a model that keeps to one"
+        raise input_error("encoders.endpoint", f"vectors of {sorted(widths)} numbers", "one length", fix)
+    matrix = np.zeros((len(rows), *(widths or {1})), np.float32)  # (texts, e)
+    for place, row in enumerate(rows):
+        if row is not None:
+            matrix[place] = row
+    return matrix

@@ -1,0 +1,143 @@
+"""Send requests to a server with OpenAI's interface, and keep its answers in a file that all experiments share.
+
+An answer is kept as soon as it comes: neither a killed job nor another one asks again. One process asks at a time, so
+that limits hold. Address and key come from the environment, and appear in no message.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import logging
+import os
+import re
+import sqlite3
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from contextlib import closing, contextmanager, nullcontext
+from pathlib import Path
+from typing import TypeVar
+
+import httpx
+import openai
+
+from cort.runtime.errors import input_error, reason_of
+from cort.runtime.locks import acquire
+from cort.runtime.progress import Counter
+
+Request = TypeVar("Request")
+log = logging.getLogger(__name__)
+
+URL, KEY = "OPENAI_BASE_URL", "OPENAI_API_KEY"
+# Further attempts, after half a second up to 8 s, or when the server asks for it with Retry-After; seconds per attempt.
+RETRIES, PATIENCE = 6, 300.0
+
+
+class Unusable(ValueError):
+    """What a server sent instead of an answer; `str` names it for a message."""
+
+
+def key_of(*parts: str) -> str:
+    """Return the key that an answer is kept by."""
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+
+@contextmanager
+def kept_answers(path: str, table: str) -> Iterator[sqlite3.Connection]:
+    """Open a file of answers, which others wait for until it is closed.
+
+    :param table: name and columns; made if there is none.
+    :raises InputError: if it is no such file.
+    """
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    log.info("waiting for other processes that ask, if there are any")
+    try:
+        # The lock ends with this block, as nothing else refers to it.
+        with acquire(Path(f"{path}.lock"), -1) or nullcontext(), closing(sqlite3.connect(path)) as kept:
+            kept.isolation_level = None
+            kept.execute(f"CREATE TABLE IF NOT EXISTS {table}")
+            yield kept
+    except sqlite3.Error as error:
+        raise input_error(path, reason_of(error), "a file of answers", "move it away, and call again") from None
+
+
+async def send(
+    requests: Iterable[Request],
+    answer: Callable[[openai.AsyncOpenAI, Request], Awaitable[int]],
+    counter: Counter,
+    at_once: int,
+    per_minute: int | None,
+    model: str,
+) -> None:
+    """Send requests, several at once, each with retries while the server is busy or away; stop at the first error.
+
+    :param answer: sends a request and keeps what comes; returns how far the counter advances.
+    :param model: the key in the config that names the model.
+    :raises InputError: after the answers to requests under way are kept.
+    """
+    queue, turn = deque(requests), asyncio.Lock()
+    pause = 60 / per_minute if per_minute else 0
+
+    async def wait(_: httpx.Request) -> None:
+        # Before every attempt: at most one per pause.
+        async with turn:
+            await asyncio.sleep(pause)
+
+    async def work(client: openai.AsyncOpenAI) -> None:
+        while queue:
+            request = queue.popleft()
+            try:
+                with told(model):
+                    counter.advance(await answer(client, request))
+            except BaseException:
+                queue.clear()
+                raise
+
+    async with open_client(wait) as client:
+        ends = await asyncio.gather(*(work(client) for _ in range(at_once)), return_exceptions=True)
+    for error in filter(None, ends):
+        raise error
+
+
+def open_client(wait: Callable[[httpx.Request], Awaitable[None]]) -> openai.AsyncOpenAI:
+    """Open the client of the server in the environment, which waits before each attempt.
+
+    :raises InputError: if no address is set.
+    """
+    # It logs every address.
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+    url = os.environ.get(URL, "")
+    try:
+        if not re.match("https?://[^/]", url):
+            raise httpx.InvalidURL("no address")
+        return openai.AsyncOpenAI(
+            api_key=os.environ.get(KEY, ""),
+            base_url=url,
+            max_retries=RETRIES,
+            timeout=PATIENCE,
+            http_client=openai.DefaultAsyncHttpxClient(follow_redirects=False, event_hooks={"request": [wait]}),
+        )
+    except httpx.InvalidURL:
+        expected = "an address such as http://localhost:8080/v1"
+        raise input_error(URL, "no address" if url else "nothing", expected, "set this environment variable") from None
+
+
+@contextmanager
+def told(model: str) -> Iterator[None]:
+    """Tell what went wrong with a request in one line, without quoting the server, which may know the key."""
+    fix = f"check the server, {URL}, {KEY} and {model}, and call again"
+    try:
+        yield
+        return
+    except Unusable as error:
+        found = str(error)
+    except openai.APIStatusError as error:
+        found = f"status {error.status_code} {httpx.codes.get_reason_phrase(error.status_code)}"
+    except openai.APITimeoutError:
+        found = f"no answer in {PATIENCE:g} s"
+    except openai.APIConnectionError as error:
+        found = "an invalid certificate" if "CERTIFICATE" in str(error.__cause__) else "no connection"
+    except (openai.OpenAIError, ValueError, AttributeError):
+        found = "no answer of a model (HTML or other JSON)"
+    raise input_error(model.rpartition(".")[0], found, "an answer", fix)
