@@ -12,6 +12,8 @@ from cort.formats.lines import Rows
 #: a kind of doubt: the quotes of these rows were taken for text
 MISQUOTED = "rows with quotes in the wrong place"
 csv.field_size_limit(1 << 30)
+#: Excel writes semicolons where commas are decimal, and databases bars
+DELIMITERS = (",", ";", "|")
 
 
 class _Lines:
@@ -77,10 +79,10 @@ def _alone(line: str, delimiter: str, width: int) -> list[str] | BadLine:
 
 def fields_of(line: str, delimiter: str) -> list[str]:
     """Divide a single line."""
-    return next(csv.reader([line], delimiter=delimiter), [])
+    return next(csv.reader([line.replace("\r", " ")], delimiter=delimiter), [])
 
 
 def delimiter_of(line: str) -> str:
-    """Tell what divides the fields of a header: a comma, or a semicolon, as Excel has it where commas are decimal."""
+    """Tell what divides the fields of a header, of `DELIMITERS`."""
     outside = "".join(line.split('"')[::2])
-    return ";" if outside.count(";") > outside.count(",") else ","
+    return max(DELIMITERS, key=outside.count)

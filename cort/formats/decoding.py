@@ -21,7 +21,7 @@ MARKS = {
     codecs.BOM_UTF16_BE: "utf-16",
 }
 # Bytes in which browsers look for a label; bytes that show zeros, and their share in Latin text of UTF-16.
-LABELLED, SAMPLE, MOSTLY = 1_024, 4_096, 0.4
+LABELLED, SAMPLE, MOSTLY = 16_384, 4_096, 0.4
 # Labels that browsers read as another encoding than Python does (encoding.spec.whatwg.org, "names and labels").
 _LABELS = {
     "cp1252": "ansi_x3.4-1968 ascii cp819 csisolatin1 ibm819 iso-8859-1 iso-ir-100 iso8859-1 iso88591 iso_8859-1 "
@@ -90,7 +90,8 @@ def decode_file(data: bytes) -> Decoded:
     label = declared[1].decode().lower() if declared else "utf-8"
     with suppress(LookupError):
         encoding = ENCODINGS.get(label, label)
-        if _OF_TEXT.match(codecs.lookup(encoding).name) and decode(data).doubt:
+        # Text of ISO-2022 is UTF-8, too: its escapes say what letters mean.
+        if _OF_TEXT.match(codecs.lookup(encoding).name) and (b"\x1b$" in data or decode(data).doubt):
             return _replacing(data, encoding, label)
     return decode(data)
 

@@ -27,15 +27,7 @@ from cort.runtime.errors import input_error, shorten
 log = logging.getLogger(__name__)
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-# How files of other types begin, and what to do with them; longer marks first.
-CONVERT = "convert the file (`iconv -f {0} -t UTF-8`)"
-OTHER_FILES = (
-    (b"PK\x03\x04", "a zip archive", "unpack it"),
-    (b"\xff\xfe\x00\x00", "UTF-32 text", CONVERT.format("UTF-32")),
-    (b"\x00\x00\xfe\xff", "UTF-32 text", CONVERT.format("UTF-32")),
-    (b"\xff\xfe", "UTF-16 text", CONVERT.format("UTF-16")),
-    (b"\xfe\xff", "UTF-16 text", CONVERT.format("UTF-16")),
-)
+ZIP = b"PK\x03\x04"
 # Bytes per block: of lines read one by one, of texts, of columns, and of Arrow's parser.
 SMALL_BLOCK, BLOCK_BYTES, COLUMNS_BLOCK, ARROW_BLOCK = 1 << 20, 4 << 20, 16 << 20, 4 << 20
 ROWS_PER_BATCH = 65_536
@@ -116,7 +108,10 @@ def log_doubts(path: str | Path, doubts: Counter[str]) -> None:
 def iter_blocks(path: str | Path, size: int = BLOCK_BYTES) -> Iterator[Block]:
     """Yield blocks of about `size` bytes, which share their memory; refuse truncated compressed data."""
     with open(path, "rb") as file:
-        yield from iter_blocks_of(unpacked(file), path, size, kind_of(file.peek(HEAD)))
+        kind = kind_of(file.peek(HEAD))
+        with refusing_damage(path, kind, lambda: 0):
+            stream = unpacked(file)
+        yield from iter_blocks_of(stream, path, size, kind)
 
 
 def iter_blocks_of(handle: io.BufferedIOBase, path: str | Path, size: int, kind: str | None = None) -> Iterator[Block]:
@@ -147,16 +142,19 @@ def head_of(path: str | Path) -> bytes:
 
 
 def _refuse_other_files(path: str | Path, head: bytes) -> None:
-    found, fix = next(((kind, fix) for mark, kind, fix in OTHER_FILES if head.startswith(mark)), ("", ""))
-    if not found and 4 * head.count(0) >= len(head):
-        found, fix = "UTF-16 or UTF-32 text without a byte order mark, or binary data", CONVERT.format("UTF-16LE")
-    if found:
-        raise input_error(path, found, "UTF-8 text", fix)
+    if head.startswith(ZIP):
+        raise input_error(path, "a zip archive", "UTF-8 text", "unpack it")
+    if 4 * head.count(0) >= len(head):
+        found = "UTF-16 or UTF-32 text without a byte order mark, or binary data"
+        raise input_error(path, found, "UTF-8 text", "convert the file (`iconv -f UTF-16LE -t UTF-8`)")
 
 
 def _plain(path: str | Path, block: Block, is_last: bool) -> Block:
     """Drop a byte order mark and the CR of CRLF, copying only if there are any."""
     marked = block.row == 1 and block.data.startswith(BYTE_ORDER_MARK)
+    if block.row == 1 and is_last and block.has(b"\r") and not block.has(b"\n"):
+        _log_once(str(path), "read CR line ends as LF")
+        block = block._replace(data=block.data.replace(b"\r", b"\n"))
     cut = is_last and block.data.endswith(b"\r", 0, block.length)
     # Searching for one byte is ten times as fast as searching for two.
     crlf = cut or (block.has(b"\r") and block.has(b"\r\n"))

@@ -16,6 +16,7 @@ the same records or for an error with its row.
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -42,7 +43,7 @@ from cort.formats.lines import (
 )
 from cort.formats.records import EMPTY, Integers, Text
 from cort.formats.tables import PASSAGES, iter_batches, open_writer, read_column, regroup
-from cort.runtime.errors import input_error
+from cort.runtime.errors import input_error, shorten
 from cort.runtime.files import atomic_file
 from cort.runtime.progress import track
 
@@ -50,6 +51,8 @@ from cort.runtime.progress import track
 REPEATED = "identical documents dropped"
 
 IDS = pa.schema([PASSAGES.field("doc_id")])
+# Rows that tell whether ids are texts.
+FIRST = 100
 Item = TypeVar("Item")
 Fields = Mapping[str, Any]
 
@@ -78,7 +81,14 @@ def iter_titled(
 
 def _form(path: str | Path, names: rows.Names) -> str:
     form = rows.form_of(path, names.ids, (*names.titles, *names.texts))
-    return form or ("marked" if marked.is_marked(path) else "lines")
+    if form or marked.is_marked(path):
+        return form or "marked"
+    first = [line.partition("\t")[0] for _, line in islice(iter_text(path), FIRST) if "\t" in line]
+    if rows.are_texts(first):
+        found = f"texts before the first TAB ({shorten(first[0])})"
+        fix = "write ids before them and the header 'id TAB title TAB text', or name the file's folder as `folder`"
+        raise input_error(path, found, "2 fields (doc_id TAB text)", fix)
+    return "lines"
 
 
 def iter_passages(path: str | Path, fields: Fields | None = None, doubts: Counter[str] | None = None) -> Rows[Text]:

@@ -24,11 +24,11 @@ from cort.runtime.errors import shorten
 Record = Mapping[str, Any]
 #: a record, or what is wrong with it
 Row = Record | BadLine
-PARQUET, JSON, OBJECTS, CSV, SEMICOLONS, TSV = "parquet", "json lines", "json objects", ",", ";", "\t"
-SUFFIXES = {".json": JSON, ".jsonl": JSON, ".ndjson": JSON, ".csv": CSV, ".parquet": PARQUET}
+PARQUET, JSON, OBJECTS, TSV = "parquet", "json lines", "json objects", "\t"
+SUFFIXES = {".json": JSON, ".jsonl": JSON, ".ndjson": JSON, ".csv": ",", ".parquet": PARQUET}
 PACKED = {".gz", ".bz2", ".xz", ".zst"}
 #: forms with a header
-HEADED = (CSV, SEMICOLONS, TSV)
+HEADED = (*csv_records.DELIMITERS, TSV)
 ROWS_PER_BATCH, LONGEST_LIST = 1_000, 200
 
 
@@ -107,7 +107,7 @@ def iter_rows(
     """
     if form == PARQUET:
         return _iter_parquet(path, wanted, fewest)
-    if form in (CSV, SEMICOLONS):
+    if form in csv_records.DELIMITERS:
         return _with_header(_iter_csv(path, read(path), form, Counter() if doubts is None else doubts), header)
     if form == OBJECTS:
         return json_records.iter_objects(read(path))
@@ -160,9 +160,9 @@ def name_in(record: Record, names: Sequence[str]) -> str | None:
     return next((written[name.lower()] for name in names if name.lower() in written), None)
 
 
-def are_questions(ids: Sequence[str]) -> bool:
-    """Whether most of what should be ids are questions, as in a table of questions and answers."""
-    return 2 * sum(one.rstrip().endswith(("?", "\uff1f", "\u061f")) for one in ids) > len(ids)
+def are_texts(ids: Sequence[str]) -> bool:
+    """Whether most of what should be ids are words or questions, as in a table of questions and answers."""
+    return 2 * sum(len(one.split()) > 1 or one.rstrip().endswith(("?", "\uff1f", "\u061f")) for one in ids) > len(ids)
 
 
 def is_missing(value: Any) -> bool:

@@ -37,7 +37,7 @@ PARTS = {
     "narrative": ("narr", "narrative"),
 }
 PREFIX = "enwiki:"
-NUMBERS = ("num", "number", "identifier", "topicid", "qid", "id", "docno")
+NUMBERS = ("num", "number", "identifier", "topicid", "topic_id", "query_id", "qid", "id", "docno")
 # What TREC writes at the beginning of a part.
 NUMBER = re.compile(r"\s*(?:number|topic)\s*:\s*", re.IGNORECASE)
 LABELS = {
@@ -199,7 +199,7 @@ def _refuse_other_columns(path: str | Path, lines: list[str], row: int) -> None:
         fix = "separate id and text by one TAB, or write a header, such as query_id TAB text TAB url"
         raise input_error(path, f"{number} TAB-separated fields", "2 fields (query_id TAB text)", fix, row)
     ids = [line.partition("\t")[0] for line in lines]
-    if 2 * sum(len(one.split()) > 1 for one in ids) > len(ids):
+    if rows.are_texts(ids):
         found, expected = f"texts before the first TAB ({shorten(ids[0])})", "2 fields (query_id TAB text)"
         fix = "write the header 'question TAB answer' above; questions are then known by their rows"
         raise input_error(path, found, expected, fix, row)

@@ -1,5 +1,7 @@
 """Compressed files as one stream, whatever they are called: gzip, bzip2, xz or zstd, also of several parts.
 
+Text of UTF-16 or UTF-32 with a byte order mark becomes UTF-8.
+
 Tools that compress in parallel, and `cat`, write several streams after each other, and tapes and xz zeros behind them.
 Python's own readers of bzip2 and xz stop there without a word; here, whatever is no stream is damage.
 """
@@ -7,6 +9,7 @@ Python's own readers of bzip2 and xz stop there without a word; here, whatever i
 from __future__ import annotations
 
 import bz2
+import codecs
 import gzip
 import io
 import lzma
@@ -21,6 +24,7 @@ from typing import TYPE_CHECKING, BinaryIO, cast
 import pyarrow as pa
 
 import cort.formats.arrow  # noqa: F401 - first of all that uses pyarrow
+from cort.formats.decoding import MARKS
 from cort.runtime.errors import input_error
 
 if TYPE_CHECKING:
@@ -70,8 +74,37 @@ class _Streams(io.RawIOBase):
                 return len(data)
 
 
+class _Recoded(io.RawIOBase):
+    """A text as UTF-8; bytes that are none in its encoding are replaced."""
+
+    def __init__(self, file: BinaryIO, encoding: str) -> None:
+        super().__init__()
+        self._file, self._decoder = file, codecs.getincrementaldecoder(encoding)("replace")
+        self._rest, self._more = b"", True
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: WriteableBuffer) -> int:
+        target = memoryview(buffer).cast("B")
+        while self._more and not self._rest:
+            piece = self._file.read(PIECE)
+            self._more = bool(piece)
+            self._rest = self._decoder.decode(piece, final=not piece).encode()
+        data, self._rest = self._rest[: len(target)], self._rest[len(target) :]
+        target[: len(data)] = data
+        return len(data)
+
+
 def unpacked(file: BinaryIO) -> io.BufferedReader | gzip.GzipFile:
-    """Unpack a file that is compressed; another file is returned as it is."""
+    """Unpack a file that is compressed; return another one as it is, unless its mark says that it is wide text."""
+    plain = _unpacked(file)
+    begin = plain.peek(HEAD)
+    mark = next((mark for mark in MARKS if mark != codecs.BOM_UTF8 and begin.startswith(mark)), None)
+    return io.BufferedReader(_Recoded(cast("BinaryIO", plain), MARKS[mark])) if mark else plain
+
+
+def _unpacked(file: BinaryIO) -> io.BufferedReader | gzip.GzipFile:
     plain = cast("io.BufferedReader", file)
     match kind_of(plain.peek(HEAD)):
         case "gzip":

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from cort.config.collection import Aggregation, AnySplit
 from cort.config.fields import Depth
 from cort.formats import rows
-from cort.formats.fields import BadLine, split_fields, writable_id
+from cort.formats.fields import BadLine, spellings_of, split_fields, writable_id
 from cort.formats.judgements import DOC_IDS, QUERY_IDS, pair_of
 from cort.formats.lines import iter_lines, iter_records
 from cort.formats.runs import Run, top
@@ -56,7 +56,8 @@ class ExclusionOptions(Aggregation):
 
     @cached_property
     def _joined(self) -> pa.Array:
-        return pa.array([f"{query_id} {doc_id}" for query_id, doc_id in self._pairs], "string")
+        pairs = (f"{query_id} {other}" for query_id, doc_id in self._pairs for other in spellings_of(doc_id))
+        return pa.array(pairs, "string")
 
     @cached_property
     def most_excluded(self) -> int:

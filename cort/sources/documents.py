@@ -16,6 +16,8 @@ Block = tuple[int, str]
 LONGEST_HEADING = 25
 PERMALINKS = " ¶\u200b\uf0c1"
 _BLANK_LINE = re.compile(r"\n[^\S\n]*\n")
+# A soft hyphen at a line's end, which divides a word for certain.
+_SOFT = re.compile(r"\u00ad[ \t]*\n[ \t]*(?=\w)")
 
 
 #: what a reader leaves out: a kind, by which its words are counted, and a text
@@ -96,8 +98,8 @@ def one_line(text: str) -> str:
 
 
 def paragraphs_of(text: str) -> tuple[str, ...]:
-    """Divide a plain text at blank lines."""
-    return tuple(filter(None, map(one_line, _BLANK_LINE.split(text))))
+    """Divide a plain text at blank lines, and join words that soft hyphens divide."""
+    return tuple(filter(None, map(one_line, _BLANK_LINE.split(_SOFT.sub("", text)))))
 
 
 def outline(doc_id: str, content: Content) -> Document:

@@ -2,7 +2,7 @@
 
 | suffix                           | documents                                                           |
 |----------------------------------|---------------------------------------------------------------------|
-| ``.md .markdown .mdx``           | one (`cort/sources/markdown.py`)                                    |
+| ``.md .markdown .mdx .qmd .rmd`` | one (`cort/sources/markdown.py`)                                    |
 | ``.html .htm .xhtml``            | one (`cort/sources/html.py`)                                        |
 | ``.rst``                         | one (`cort/sources/rst.py`)                                         |
 | ``.txt .text``                   | one, with paragraphs between empty lines                            |
@@ -10,6 +10,7 @@
 | ``.ipynb``                       | one (`cort/sources/notebook.py`)                                    |
 | ``.docx .pptx .xlsx .epub``      | one, if their readers are installed (`cort/sources/office.py`)      |
 | ``.csv .tsv .jsonl .parquet``    | one in each row (`cort/sources/rows.py`), also ``.jsonl.gz`` ...    |
+| ``.json``                        | one in each object, if the first has a text                         |
 
 The id of a document is the path of its file from the folder, with ``/`` between names, or the name of its file without
 suffix (`Ids`); `encoded_id` writes the characters that ids may not have. The id of a row follows that of its file, and
@@ -55,14 +56,14 @@ def _read_plain(text: str) -> Content:
 
 PAGES = (".html", ".htm", ".xhtml")
 READERS: dict[str, Callable[[str], Content]] = {
-    **dict.fromkeys((".md", ".markdown", ".mdx"), markdown.read),
+    **dict.fromkeys((".md", ".markdown", ".mdown", ".mkd", ".mdx", ".qmd", ".rmd"), markdown.read),
     **dict.fromkeys(PAGES, html.read),
     **dict.fromkeys((".txt", ".text"), _read_plain),
     ".rst": rst.read,
     ".ipynb": notebook.read,
 }
 BINARY: dict[str, Callable[[bytes], Content]] = {".pdf": pdf.read, **office.READERS}
-_ROWS = re.compile(r".+\.(?:csv|tsv|jsonl|ndjson|parquet)(?:\.(?:gz|bz2|xz|zst))?", re.IGNORECASE | re.DOTALL)
+_ROWS = re.compile(r".+\.(?:csv|tsv|jsonl?|ndjson|parquet)(?:\.(?:gz|bz2|xz|zst))?", re.IGNORECASE | re.DOTALL)
 
 
 class File(NamedTuple):
@@ -304,8 +305,10 @@ def parse_file(folder: str | Path, named: tuple[str, str]) -> Parsed:
 def _decoded(data: bytes, doubt: Callable[[Unread], None]) -> str:
     """Decode a file (`cort.formats.decoding`), and tell doubts."""
     found = decode_file(data)
-    if "\0" in found.text:
-        raise Unread("binary data", f"a NUL character after {found.text.index(chr(0))} others")
+    if count := found.text.count("\0"):
+        if found.doubt or 10 * count > len(found.text):
+            raise Unread("binary data", f"a NUL character after {found.text.index(chr(0))} others")
+        doubt(Unread("NUL characters read as spaces", f"{count:,}", count))
     if found.doubt:
         doubt(Unread(found.doubt, found.remedy))
-    return found.text.replace("\r\n", "\n").replace("\r", "\n")
+    return found.text.replace("\0", " ").replace("\r\n", "\n").replace("\r", "\n")

@@ -21,6 +21,7 @@ import re
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from hashlib import blake2b
 from itertools import groupby
 from typing import Any, NamedTuple
@@ -87,7 +88,8 @@ class Page(NamedTuple):
     def of(cls, values: tuple[str, list[list[Any]], list[list[str]]]) -> Page:
         """Restore a page from JSON."""
         title, parts, left = values
-        return cls(title, tuple(Piece(*part) for part in parts), tuple((kind, text) for kind, text in left))
+        # As fast as without names.
+        return cls(title, tuple(map(partial(tuple.__new__, Piece), parts)), tuple((kind, text) for kind, text in left))
 
 
 class Shared(NamedTuple):
@@ -115,8 +117,8 @@ class Links:
 
 
 def only_main(blocks: list[Block], left: list[Left]) -> list[Block] | None:
-    """Return the blocks of the one `<main>` with text, or None; the others are left out."""
-    mains = {block.main for block in blocks if block.main}
+    """Return the blocks of the one `<main>` with text below headings, or None; the others are left out."""
+    mains = {block.main for block in blocks if block.main and not block.level}
     if len(mains) != 1:
         return None
     left += [(block.kind or "outside main", block.text) for block in blocks if not block.main]
@@ -130,43 +132,45 @@ def pieces(blocks: list[Block], links: Links, title: str, left: list[Left]) -> I
             is_edge = block.kind == "navigation"
             yield Piece(block.level, block.text, _key(" ".join(block.text.split())) if is_edge else 0, is_edge)
         return
-    blocks = _kept(blocks, (block.kind for block in blocks), left)
-    headings = {_plain(block.text) for block in blocks if block.level}
-    is_listed = [_leads_to(block, headings) for block in blocks]
+    left += [(block.kind, block.text) for block in blocks if block.kind]
+    blocks = [block for block in blocks if not block.kind]
     known = links.words | _words(title)
-    for block in _kept(blocks, ("table of contents" * (size >= RUN) for size in _run_sizes(is_listed)), left):
-        words = block.text.split() if block.is_edge or block.linked else []
-        may_repeat = block.is_edge or 2 * block.linked > len(words)
+    for block, listed in zip(blocks, _listed(blocks), strict=True):
+        if listed >= RUN:
+            left.append(("table of contents", block.text))
+            continue
         near = _near(block, links, known) if links.hrefs else 0
+        if not (block.is_edge or block.linked):
+            yield Piece(block.level, block.text, near=near)
+            continue
+        words = block.text.split()
+        may_repeat = block.is_edge or 2 * block.linked > len(words)
         yield Piece(block.level, block.text, _key(" ".join(words)) if may_repeat else 0, block.is_edge, near)
 
 
-def _kept(blocks: Iterable[Block], kinds: Iterable[str], left: list[Left]) -> list[Block]:
-    """Return the blocks that are no kind of furniture."""
-    kept = []
-    for block, kind in zip(blocks, kinds, strict=True):
-        if kind:
-            left.append((kind, block.text))
-        else:
-            kept.append(block)
-    return kept
+def _listed(blocks: list[Block]) -> list[int]:
+    """Return for each block how many in a row lead to headings of the page, or 0."""
+    leads = [block.hrefs != () and all(href.startswith("#") for href in block.hrefs) for block in blocks]
+    if sum(leads) < RUN:
+        return [0] * len(blocks)
+    headings = {_plain(block.text) for block in blocks if block.level}
+    return [
+        *_run_sizes(
+            leads and not block.level and _plain(block.text) in headings
+            for leads, block in zip(leads, blocks, strict=True)
+        )
+    ]
 
 
 def _near(block: Block, links: Links, known: set[str]) -> int:
     """Say whether a block is links to neighbours, most of whose words are links or names, or nothing but names."""
-    if block.hrefs and not links.hrefs.issuperset(block.hrefs):
+    if not block.hrefs:
+        return NAMES * all(match[0].casefold() in known for match in _WORDS.finditer(block.text))
+    if not links.hrefs.issuperset(block.hrefs):
         return 0
     words = _WORDS.findall(block.text.casefold())
     others = sum(word not in known for word in words)
-    if block.hrefs:
-        return LINKS * (2 * min(others, len(words) - block.linked) < len(words))
-    return NAMES * (not others)
-
-
-def _leads_to(block: Block, headings: set[str]) -> bool:
-    """Whether all is a link to a heading of the page."""
-    is_inside = bool(block.hrefs) and not block.level and all(href.startswith("#") for href in block.hrefs)
-    return is_inside and _plain(block.text) in headings
+    return LINKS * (2 * min(others, len(words) - block.linked) < len(words))
 
 
 def _run_sizes(flags: Iterable[bool]) -> Iterator[int]:

@@ -17,24 +17,21 @@ from cort.sources.documents import Document, Section
 OPEN = "\ufdd0"
 _WORD = re.compile(r"[^\W\d_]+")
 _BEFORE, _AFTER = re.compile(r"[^\W\d_]+\Z"), re.compile(r"[^\W\d_]+")
-# A soft hyphen at a line's end, which divides a word for certain; another one.
-_SOFT = re.compile(r"\u00ad[ \t]*\n[ \t]*(?=\w)")
 _HARD = re.compile(r"(?<=\w)[-\u2010][ \t]*\n[ \t]*(?=(\w+))")
 # "pre- and post-war": the hyphen stands for a word.
 _SUSPENDED = frozenset(["and", "or", "to", "und", "oder", "bis", "et", "ou", "y", "o", "e", "en", "of", "och", "og"])
 
 
 def marked(text: str) -> str:
-    """Join what lines divide; `OPEN` stands for hyphens between a letter and a small letter."""
+    """Join what hyphens at the ends of lines divide; `OPEN` stands for one between a letter and a small letter."""
 
     def mark(match: re.Match[str]) -> str:
-        before, after = text_of[match.start() - 1], match[1]
+        before, after = text[match.start() - 1], match[1]
         if after in _SUSPENDED:
             return "- "
         return OPEN if before.isalpha() and after[0].islower() else "-"
 
-    text_of = _SOFT.sub("", text)
-    return _HARD.sub(mark, text_of)
+    return _HARD.sub(mark, text)
 
 
 def settled(documents: Iterable[Document], has_open: bool) -> Iterator[Document]:

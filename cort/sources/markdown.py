@@ -23,6 +23,7 @@ _ENDS = {"<!--": "-->", "<?": "?>", "<![cdata[": "]]>", "<!": ">"}
 _ENDS |= {f"<{name}": f"</{name}" for name in ("script", "style", "pre", "textarea")}
 _COMMENT = re.compile(r"<!--(.*?)-->", re.DOTALL)
 _NAME = re.compile(r"</?([a-zA-Z][\w:-]*)")
+_TAG = re.compile(rf"{_NAME.pattern}[^<>]*>")
 _ALT = re.compile(r"""^<img\b[^>]*?\balt=(?:"([^"]*)"|'([^']*)')""", re.IGNORECASE | re.DOTALL)
 # The name of a script or style that a line holds.
 _SCRIPT = re.compile(r"<(script|style)\b", re.IGNORECASE)
@@ -157,6 +158,7 @@ class _Reader:
 
     def _take_html(self, text: str) -> None:
         self._left += [("comments", comment) for comment in _COMMENT.findall(text)]
+        self._left += [("unknown tags", tag[0]) for tag in _TAG.finditer(text) if tag[1].lower() not in defs.tags]
         # What a component of MDX shows: the label of a tab.
         self.blocks += [(0, label[1] or label[2] or "") for label in _LABEL.finditer(text)]
         blocks, left = html.blocks_of(text)

@@ -7,8 +7,9 @@
 - A passage lies in one section, with one exception: a section of less than a third of `words` is joined with the next
   one if both fit into a passage, and these with the one after that, as long as the last one is that short.
 - With `headings`, each passage begins with the title and the headings of its (first) section. These words are not
-  counted, but are cut after `HEADING_WORDS`. Where a section is joined with the one before, the headings that differ
-  are between the two, and count. Without `headings`, neither title nor headings are in passages.
+  counted. Those beyond `HEADING_WORDS` are text of the first passage of the section instead. Where a section is joined
+  with the one before, the headings that differ are between the two, and count. Without `headings`, neither title nor
+  headings are in passages.
 - Headings without text below them are left out. A document that has nothing else has its title and headings as text.
 
 Words are separated by whitespace; a character of a script that is written without spaces, such as Chinese, counts as
@@ -77,8 +78,9 @@ def divide(document: Document, words: int, overlap: int, headings: bool) -> Iter
     for part in _joined(_parts(document, words), words, headings):
         title = one_line(" ".join((document.title, *part.headings))) if headings else ""
         prefix = next((first.text for first in _pieces(title, HEADING_WORDS)), "")
-        for start, end in _windows(part.sentences, words, overlap):
-            body = "".join(sentence.space + sentence.text for sentence in part.sentences[start:end]).strip()
+        sentences = [*_pieces(title[len(prefix) :].strip(), words), *part.sentences]
+        for start, end in _windows(sentences, words, overlap):
+            body = "".join(sentence.space + sentence.text for sentence in sentences[start:end]).strip()
             yield Passage(f"{document.doc_id}#{next(numbers)}", document.title, part.headings, prefix, body)
 
 

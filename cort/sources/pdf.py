@@ -3,14 +3,11 @@
 import io
 import logging
 import re
-import unicodedata
 
 from cort.sources.documents import Content, Unread, paragraphs_of
 from cort.sources.hyphens import marked
 
 _HYPHENS = ("-", "\u2010", "\u00ad")
-# Characters for "ff", "fi", "fl", "ffi", "ffl" and "st", of fonts that do not say which letters they are.
-_LIGATURES = {code: unicodedata.normalize("NFKC", chr(code)) for code in range(0xFB00, 0xFB07)}
 # The name of a file is no title.
 _FILE_NAME = re.compile(r"\.\w{2,4}$|^untitled", re.IGNORECASE)
 
@@ -27,7 +24,7 @@ def read(data: bytes) -> Content:
     # The password of many is empty.
     if reader.is_encrypted and not reader.decrypt(""):
         raise Unread("encrypted PDF", "save it without a password")
-    pages = [page.extract_text().translate(_LIGATURES).strip() for page in reader.pages]
+    pages = [page.extract_text().strip() for page in reader.pages]
     if not any(pages):
         raise Unread("PDF without text", "recognise the text of its pictures (OCR)")
     title = (reader.metadata and reader.metadata.title) or ""

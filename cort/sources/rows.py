@@ -17,8 +17,8 @@ from cort.sources.documents import Document, Unread, document_of, one_line, para
 #: names of "id" and "title", and of one or more texts, which follow each other; without, they are found
 Fields = Mapping[str, Any]
 DEFAULT: Fields = {}
-# Rows that tell whether the ids of a TSV without a header are questions.
-QUESTIONS = 100
+# Rows that tell whether the ids of a TSV without a header are texts.
+FIRST = 100
 
 
 def iter_rows(file: Path, prefix: str, fields: Fields, on_bad: Callable[[Unread], None]) -> Iterator[Document]:
@@ -42,6 +42,9 @@ def iter_rows(file: Path, prefix: str, fields: Fields, on_bad: Callable[[Unread]
             found = f"the id {shorten(document.doc_id)} again (it is already in row {before})"
             raise input_error(file, found, "each id once", "name another field as `id`, or remove a row", row)
         yield document
+    if not ids and file.suffix.lower() == ".json":
+        on_bad(Unread("other files (.json)", None))
+        return
     for reason, (count, first, detail) in bad.items():
         others = f" and {count - 1} more" if count > 1 else ""
         on_bad(Unread(reason, f"row {first}{others}: {detail}", count))
@@ -56,7 +59,7 @@ def _readable(file: Path, names: rows.Names, on_bad: Callable[[Unread], None]) -
         header = () if form else _header_of(file, names)
         form = form or rows.TSV
         read = partial(iter_text, counts=doubts)
-        for row, record in rows.iter_rows(file, form, names.columns(), 1, read, header, doubts):
+        for row, record in rows.iter_rows(file, form, names.columns(), 1, read, header, doubts, names.texts):
             # Rows are numbered without a header.
             yield row - (form in rows.HEADED and not header), record
     except InputError as error:
@@ -66,11 +69,11 @@ def _readable(file: Path, names: rows.Names, on_bad: Callable[[Unread], None]) -
 
 
 def _header_of(file: Path, names: rows.Names) -> tuple[str, ...]:
-    """Give a TSV without a header one: an id and a text, or, if most ids are questions, these and their answers."""
+    """Give a TSV without a header one: an id and a text, or, if most ids are texts, such as questions, a title."""
     if rows.form_of(file, (*names.ids, *names.titles, *names.texts), (*names.titles, *names.texts)) == rows.TSV:
         return ()
-    first = [line.partition("\t")[0] for _, line in islice(iter_text(file), QUESTIONS)]
-    return ("title", "text") if rows.are_questions(first) else ("id", "text")
+    first = [line.partition("\t")[0] for _, line in islice(iter_text(file), FIRST)]
+    return ("title", "text") if rows.are_texts(first) else ("id", "text")
 
 
 def _document(prefix: str, row: int, record: rows.Record, names: rows.Names, has_id: bool) -> Document:

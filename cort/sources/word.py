@@ -1,6 +1,6 @@
 """Files of Word: paragraphs with the levels of headings, rows of tables, text boxes, notes, headers and footers.
 
-What a tracked change inserts is text, and what it removes is none. Hidden text is read, comments are not.
+What a tracked change inserts is text, and hidden text is, too. What it removes, and comments, are counted.
 """
 
 import io
@@ -31,7 +31,10 @@ def read(data: bytes) -> Content:
     ends = [other for kind in ("header", "footer") for other in _related(part, kind)]
     # Each section has its own, which often says the same.
     blocks += dict.fromkeys(block for other in ends for block in reader.blocks(_root_of(other)))
-    return Content(reader.title, blocks)
+    comments = (text for other in _related(part, "comments") for _, text in reader.blocks(_root_of(other)))
+    left = [("comments", text) for text in comments]
+    left += [("deleted text", one.text or "") for one in part.element.body.iter(_W + "delText")]
+    return Content(reader.title, blocks, tuple(left))
 
 
 class _Reader:

@@ -26,7 +26,11 @@ LABELS = [
         ("koi8-r", "koi8-r", "Ж"),
         ("iso-8859-15", "iso-8859-15", "€"),
     ),
-    *(("euc-jp", "euc_jp", "日本"), ("x-mac-roman", "mac_roman", "é"), ("utf-16", "utf-8", "日本é")),
+    *(
+        ("euc-jp", "euc_jp", "日本"),
+        ("x-mac-roman", "mac_roman", "é"),
+        ("utf-16", "utf-8", "日本é"),
+    ),
 ]
 
 
@@ -48,6 +52,13 @@ def test_other_labels_and_wrong_ones_change_nothing(label):
     assert decode_file(page.encode()) == (page, "")
     if label.isascii():
         assert decode_file(page.encode("cp1252")) == (page, LATIN)
+
+
+def test_a_label_tells_escapes_and_may_stand_behind_scripts():
+    page = PAGE.format("iso-2022-jp", "日本")
+    assert decode_file(page.encode("iso2022_jp")) == (page, "")
+    page = f"<script>{'x' * 10_000}</script>{PAGE.format('windows-1251', 'Ж')}"
+    assert decode_file(page.encode("cp1251")) == (page, "")
 
 
 def test_utf_8_with_another_label_is_utf_8():

@@ -5,7 +5,7 @@ import lzma
 import pyarrow as pa
 import pytest
 
-from cort.formats.lines import iter_blocks, iter_lines, iter_record_batches, iter_text
+from cort.formats.lines import head_of, iter_blocks, iter_lines, iter_record_batches, iter_text
 from cort.formats.records import Qrel
 from cort.formats.tables import QRELS
 from tests.support.common import write_file
@@ -45,6 +45,25 @@ def test_a_byte_order_mark_and_crlf_are_handled_and_logged_once(tmp_path, name, 
     for _ in range(2):
         assert list(iter_lines(path)) == [(1, "1\ta "), (2, ""), (3, "2\tb\rb\r"), (4, "end")]
     assert caplog.messages == [f"{path}: dropped the byte order mark", f"{path}: read CRLF line ends as LF"]
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress], ids=["plain", "gzip"])
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-32", "utf-16-be"])
+def test_text_with_the_mark_of_another_encoding_is_read(tmp_path, encoding, pack):
+    text = "\r\n".join(f"{row}\tä \U0001d11e {'x' * row}" for row in range(1, 1_000))
+    mark = "\ufeff" if encoding.endswith("be") else ""
+    path = write(tmp_path, pack(f"{mark}{text}".encode(encoding)))
+    assert list(iter_lines(path)) == list(enumerate(text.split("\r\n"), 1))
+    assert head_of(path).decode("utf-8", "ignore") == text[: len(head_of(path).decode("utf-8", "ignore"))]
+
+
+def test_lines_of_old_macs_end_with_cr(tmp_path):
+    assert list(iter_lines(write(tmp_path, b"id,text\r1,a\r\r2,b\r"))) == [
+        (1, "id,text"),
+        (2, "1,a"),
+        (3, ""),
+        (4, "2,b"),
+    ]
 
 
 @pytest.mark.parametrize("size", [1, 2, 5, 100])

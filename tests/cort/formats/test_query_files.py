@@ -99,6 +99,13 @@ def test_documents_in_the_same_forms(tmp_path):
     assert [row for _, row in iter_titled(path)] == [("A1", "T", "x"), ("B", "", "y")]
 
 
+def test_documents_whose_ids_are_texts_get_a_hint_that_works(tmp_path):
+    path = write_file(tmp_path / "d.tsv", "What is it?\tThis.\nHow to stop\tSo.\n")
+    assert "write ids before them and the header 'id TAB title TAB text'" in refusal(iter_titled, path)
+    write_file(path, "id\ttitle\ttext\n1\tWhat is it?\tThis.\n2\tHow to stop\tSo.\n")
+    assert [row for _, row in iter_titled(path)] == [("1", "What is it?", "This."), ("2", "How to stop", "So.")]
+
+
 @pytest.mark.parametrize("form", ["1\tcaf\xe9\n2\tx\n", "id,text\n1,caf\xe9\n2,x\n", '{"id": 1, "text": "caf\xe9"}\n'])
 def test_documents_that_are_not_utf_8_are_read_and_counted(tmp_path, form):
     doubts = Counter()

@@ -101,7 +101,9 @@ BAD = {
     "script.html": (b"<script>alert(1)</script>", "no text"),
     "latin.txt": (LATIN, "read as Windows-1252"),
     "no-latin.txt": (b"caf\xe9 \x81 \x8d", "read as Windows-1252"),
-    "binary.txt": (b"text \0 text", "binary data"),
+    "binary.txt": (b"\xff text \0 text", "binary data"),
+    "zeros.txt": (b"ab\0\0cd\0\0ef\0\0", "binary data"),
+    "zero.txt": (b"text, text \0 text", "NUL characters read as spaces"),
     "utf16.txt": (b"\xff\xfea\0b", "read with \ufffd for bytes that are not utf-16"),
     "junk.pdf": (b"%PDF-1.7 junk", "broken file"),
     "cut.pdf": (pdf_of("Some text.")[:300], "broken file"),
@@ -132,7 +134,7 @@ def test_bad_files_are_one_line_and_one_count(folder, name, caplog):
     assert line.startswith(f"{name!r}: {reason} (")
     assert "good.txt" in found
     rows = {"quotes.csv": 3, "header.csv": 1, "open.csv": 3, "lines.jsonl": 1, "latin.csv": 1}
-    assert len(found) == 1 + (name.endswith(("latin.txt", "utf16.txt")) or rows.get(name, 0))
+    assert len(found) == 1 + (name.endswith(("latin.txt", "utf16.txt", "zero.txt")) or rows.get(name, 0))
 
 
 def test_text_in_other_encodings(folder):
@@ -320,9 +322,16 @@ def test_a_folder_without_documents_and_what_is_no_folder(folder, tmp_path):
             read(path)
 
 
+OUTPUTS = [
+    {"output_type": "stream", "text": ["printed \x1b[31mred\x1b[0m"]},
+    {"output_type": "execute_result", "data": {"text/plain": ["result"]}},
+    {"output_type": "display_data", "data": {"text/html": "<table><tr><td>a<td>b</table>", "text/plain": "unseen"}},
+    {"output_type": "display_data", "data": {"image/png": "AAAA", "text/plain": "<Figure>"}},
+    {"output_type": "error", "ename": "E", "evalue": "why", "traceback": ["\x1b[31mline\x1b[0m 1"]},
+]
 CELLS = [
     {"cell_type": "markdown", "metadata": {}, "source": ["# Guide\n", "\n", "Some *text*.\n"]},
-    {"cell_type": "code", "metadata": {}, "source": "x = 1", "outputs": [{"text": ["printed"]}], "execution_count": 1},
+    {"cell_type": "code", "metadata": {}, "source": "x = 1", "outputs": OUTPUTS, "execution_count": 1},
     {"cell_type": "raw", "metadata": {}, "source": ["raw"]},
 ]
 # Before version 4, headings were cells, and what is "source" of code was "input".
@@ -337,7 +346,8 @@ def test_notebooks_of_both_layouts(folder):
     found, counts = read(folder)
     assert counts == {"broken notebook": 2}
     assert [document.title for document in found.values()] == ["Guide", "Guide"]
-    assert found["new.ipynb"].sections == (Section((), ("Some text.", "x = 1")),)
+    shown = ("Some text.", "x = 1", "printed red", "result", "a b", "E: why", "raw")
+    assert found["new.ipynb"].sections == (Section((), shown),)
     assert found["old.ipynb"].sections == (Section((), ("x = 1",)),)
 
 

@@ -80,6 +80,11 @@ def test_repeated_blocks_that_are_content_stay(tmp_path):
     assert skips.words == {}
 
 
+def test_a_main_without_text_below_its_heading_is_none(tmp_path):
+    found, skips = read(tmp_path, {"a.html": "<main><h1>Title</h1></main><div>All words</div>"})
+    assert (found, skips.words) == ({"a.html": "Title All words"}, {})
+
+
 def test_in_a_main_navigation_that_repeats_goes(tmp_path):
     def inner(number):
         navigation = f"<nav>Home / Docs</nav><nav>Contents{number}</nav>"

@@ -3,7 +3,7 @@
 import pytest
 
 from cort.sources import pdf
-from cort.sources.documents import Document, Section, outline
+from cort.sources.documents import Document, Section, outline, paragraphs_of
 from cort.sources.folder import Skips, iter_documents
 from cort.sources.hyphens import OPEN, marked, settled
 from tests.support.common import write_file
@@ -13,8 +13,6 @@ LINES = {
     "an exam-\nple": f"an exam{OPEN}ple",
     "an exam- \n  ple": f"an exam{OPEN}ple",
     "an exam\u2010\nple": f"an exam{OPEN}ple",
-    "Reise\u00ad\nkosten": "Reisekosten",
-    "Reise\u00ad \nKosten": "ReiseKosten",
     "COVID-\n19": "COVID-19",
     "1990-\n2000": "1990-2000",
     "Anglo-\nSaxon": "Anglo-Saxon",
@@ -32,6 +30,12 @@ LINES = {
 @pytest.mark.parametrize("lines", LINES)
 def test_what_lines_divide_is_marked(lines):
     assert marked(lines) == LINES[lines]
+
+
+def test_soft_hyphens_at_the_ends_of_lines_divide_words_of_any_text():
+    assert paragraphs_of("Reise\u00ad\nkosten, Reise\u00ad \n Kosten\u00ad\n\nneu") == (
+        *("Reisekosten, ReiseKosten\u00ad", "neu"),
+    )
 
 
 def test_a_hyphen_goes_only_where_the_collection_has_the_word():

@@ -100,8 +100,10 @@ def test_what_is_no_mapping_is_content(text, words):
 
 def test_what_is_left_out_is_told():
     text = "---\ntitle: T\nauthor: me\n---\n# H {#id}\n\na <!-- b --> <Foo/>\n\n[x]: http://y 'z'\n\n<!-- c -->\n"
+    text += "\n<your-name>\n"
     assert [kind for kind, _ in markdown.read(text).left] == [
-        *("front matter", "definitions of links", "attributes", "comments", "unknown tags", "comments")
+        *("front matter", "definitions of links", "attributes", "comments", "unknown tags", "comments"),
+        "unknown tags",
     ]
     assert document_of(text).text == "T H a"
 

@@ -99,6 +99,21 @@ def test_what_word_has_in_a_paragraph(xml):
     assert words(".docx", data) == RUNS[xml].split()
 
 
+def test_what_word_does_not_show_as_text_is_told():
+    docx = pytest.importorskip("docx", reason="python-docx is not installed")
+    document = docx.Document()
+    paragraph = document.add_paragraph("kept ")
+    deleted = '<w:del><w:r><w:delText xml:space="preserve">old rule</w:delText></w:r></w:del>'
+    paragraph._p.append(
+        docx.oxml.parse_xml(deleted.replace("<w:del>", f'<w:del xmlns:w="{docx.oxml.ns.nsmap["w"]}">', 1))
+    )
+    document.add_comment(paragraph.runs[0], text="ask Ann", author="me")
+    content = office.READERS[".docx"](saved(document))
+    assert ([text.strip() for _, text in content.blocks if text], content.left) == (
+        *(["kept"], (("comments", "ask Ann"), ("deleted text", "old rule"))),
+    )
+
+
 def test_notes_stand_below_their_paragraph_and_styles_may_be_based_on_headings():
     docx = pytest.importorskip("docx", reason="python-docx is not installed")
     from docx.opc.constants import RELATIONSHIP_TYPE

@@ -173,12 +173,13 @@ def test_headings_of_joined_sections_are_between_them():
     assert [text.text for text in divide(document, 10, 0, headings=False)] == ["One two. Three four. Five."]
 
 
-def test_long_titles_are_cut():
+def test_words_beyond_the_longest_title_are_text_of_the_first_passages():
     title = [letters(number) for number in range(100)]
-    document = Document("d", " ".join(title), (Section((), ("Text.",)),))
-    assert [text.text for text in divide(document, 10, 0, headings=True)] == [
-        " ".join([*title[:HEADING_WORDS], "Text."])
-    ]
+    document = Document("d", " ".join(title[:50]), (Section((" ".join(title[50:]),), ("Text.",)),))
+    first, rest = title[:HEADING_WORDS], title[HEADING_WORDS:]
+    pieces = [rest[start : start + 10] for start in range(0, len(rest), 10)]
+    expected = [" ".join([*first, *piece]) for piece in [*pieces, ["Text."]]]
+    assert [text.text for text in divide(document, 10, 0, headings=True)] == expected
 
 
 def test_a_document_of_headings_only():

@@ -58,6 +58,39 @@ def test_what_pandas_writes_for_missing_values_is_no_id_and_no_text():
     assert [reason for reason, _ in bad] == ["rows without an id"]
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "id,text\n1,Füße und mehr\n2,über\n".encode("utf-16"),
+        "id\ttext\r\n1\tFüße und mehr\r\n2\tüber\r\n".encode("utf-16"),
+        "id,text\r1,Füße und mehr\r2,über\r".encode(),
+        "id|text\n1|Füße und mehr\n2|über\n".encode(),
+        "id\ttext\n1\tFüße\tund mehr\n2\tüber\n".encode(),
+        json.dumps([{"id": 1, "text": "Füße und mehr"}, {"id": 2, "text": "über"}]).encode("utf-16"),
+    ],
+    ids=["UTF-16", "Excel's Unicode text", "old Mac", "bars", "TABs in a text", "JSON in UTF-16"],
+)
+def test_what_other_programs_write_is_read(text):
+    name = "a.json" if "[".encode("utf-16") in text else "a.csv" if b"\t" not in text else "a.tsv"
+    documents, bad = read(name, text, {})
+    texts = {1: "Füße und mehr", 2: "über"}
+    assert documents == [Document(f"{name}/{number}", "", (Section((), (one,)),)) for number, one in texts.items()]
+    assert bad == []
+
+
+def test_texts_are_no_ids():
+    documents, bad = read("a.tsv", "How to start\tPress it.\nStop it\tPull.\nReset\tWait.\n", {})
+    found = [(one.doc_id, one.title, one.sections[0].paragraphs) for one in documents]
+    rows = [("How to start", "Press it."), ("Stop it", "Pull."), ("Reset", "Wait.")]
+    assert found == [(f"a.tsv/{row}", title, (text,)) for row, (title, text) in enumerate(rows, 1)]
+    assert bad == []
+
+
+def test_json_without_texts_is_another_file():
+    for text in ('{\n "name": "x"\n}', "[1, 2]", '{"a": {"text": "x"}}', "{"):
+        assert read("a.json", text, {}) == ([], [("other files (.json)", None)])
+
+
 TITLE = st.text(st.characters(codec="utf-8", exclude_characters="\0\r"))
 
 
