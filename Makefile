@@ -21,7 +21,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 STARTED := $(shell date +%s)
 
 .DEFAULT_GOAL := results
-.PHONY: results summary inspect verdict matrix explore plan why environment hnswlib test lint bench gpu-check crash-test slurm-test full-size smoke-test docs lock clean-cache clean
+.PHONY: results summary inspect verdict matrix gate explore plan why environment hnswlib test lint bench gpu-check crash-test slurm-test full-size smoke-test docs lock clean-cache clean
 
 # make expands a recipe after its prerequisites are made, so $(shell) below is the time at which the build starts.
 results: environment
@@ -60,6 +60,12 @@ matrix: environment
 		$(BIN)/python -m workflow.build --configfile "$$config" || exit; done
 	$(BIN)/python -m cort.matrix --experiments $(CONFIGS) --output-folder "$(OUTPUT)" $(OPTIONS)
 	@echo "file://$(abspath $(OUTPUT))/index.html"
+
+# Fails if a system of CONFIG is significantly worse than in BASELINE=baseline.json. SYSTEM=fused names it, LOSS=0.01 accepts a
+# loss, UPDATE=1 writes the baseline anew. `make` exits with 2 after any failure; the module tells 1 (a loss) from 2 (unknown).
+gate: environment
+	@$(BIN)/python -m workflow.gate --configfile "$(CONFIG)" --baseline "$(or $(BASELINE),$(error set BASELINE=...))" \
+		$(if $(SYSTEM),--system "$(SYSTEM)") $(if $(SPLIT),--split "$(SPLIT)") $(if $(LOSS),--loss "$(LOSS)") $(if $(UPDATE),--update)
 
 plan: environment
 	$(BIN)/python -m workflow.plan --configfile "$(CONFIG)"

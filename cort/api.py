@@ -122,11 +122,11 @@ class Experiment:
     def compare(self, system: str, baseline: str, split: str) -> pd.DataFrame:
         """Compare two systems by every measure, a row each, with the settings of the report (see `Comparison`).
 
-        P-values are those of this pair alone; the report corrects them over all pairs.
+        P-values are those of this pair alone; the report corrects them over a family of pairs.
         """
         values = {name: self._values(name, split) for name in (system, baseline)}
         rows = compare(values, [Pair(system, baseline, "contrast")], self._comparing(split))
-        return pd.DataFrame([asdict(row) for row in rows]).set_index("measure").drop(columns="relation")
+        return pd.DataFrame([asdict(row) for row in rows]).set_index("measure").drop(columns=["relation", "family"])
 
     def search(self, text: str, system: str, k: int = 10) -> pd.DataFrame:
         """Search for a query as `cort.search` does: `rank`, `doc_id`, `score`, `text` of the top k."""

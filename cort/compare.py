@@ -3,8 +3,9 @@
 Each system is compared with the baseline, with its parts (`--parts`), with its state before training (`--starts`), and
 with systems that papers compare it with (`--contrasts`). For each measure, the output has means and differences with
 bootstrap percentile intervals (paired: both systems on the same resampled queries), and the p-values of the paired
-randomisation test, plain and corrected by Holm's method. A family consists of the tests by one measure on this split,
-for all pairs. A difference is significant, a WIN or a LOSS, if its corrected p-value is at most alpha.
+randomisation test, plain and corrected by Holm's method. The comparisons with the baseline are one family, all others a
+second, for each measure by itself. A difference is significant, a WIN or a LOSS, if its corrected p-value is at most
+alpha.
 
 Reads:  per_query.parquet and recall.csv of every system, as `cort.evaluate` writes them; queries.parquet
 Writes: comparison.json (`cort.evaluation.comparisons.Comparisons`); a list length is the smallest depth at which a
@@ -79,16 +80,14 @@ class Options(SplitOptions):
 
 
 def _pairs(options: Options) -> list[Pair]:
-    """List the pairs to compare, in the order of the systems, each once."""
-    pairs: dict[tuple[str, str], Pair] = {}
+    """List the pairs to compare, each once: all with the baseline, then others, in the order of the systems."""
+    others = [name for name in options.systems if name != options.baseline]
+    pairs = {(name, options.baseline): Pair(name, options.baseline, "baseline") for name in others}
     for relation in ("part", "start", "contrast"):
         for text in getattr(options, f"{relation}s"):
             system, _, other = text.partition("=")
             pairs.setdefault((system, other), Pair(system, other, relation))
-    for system in options.systems:
-        if system != options.baseline:
-            pairs.setdefault((system, options.baseline), Pair(system, options.baseline, "baseline"))
-    return sorted(pairs.values(), key=lambda pair: options.systems.index(pair.system))
+    return sorted(pairs.values(), key=lambda pair: (pair.family, options.systems.index(pair.system)))
 
 
 def stage(options: Options) -> None:

@@ -122,7 +122,8 @@ def headlines(measures: list[Measures], comparisons: list[Comparisons], dataset:
 def verdicts(compared: Table, lists: Table) -> Chapter:
     """Show the verdicts by the first measure; all measures, and the lengths of lists, are folded."""
     pairs = compared.frame.drop_duplicates(["split", "system", "against"]).index
-    columns = ["split", "system", "verdict", "against", "measure", "difference", "low", "high", "p corrected", "remark"]
+    columns = ["split", "system", "verdict", "against", "measure", "difference", "low", "high", "p corrected"]
+    columns += ["corrected over", "remark"]
     first = replace(compared.only(columns, pairs), caption="verdicts by the first measure.")
     summary = "All measures: means, differences, p-values, queries won and lost; lengths of lists"
     return Chapter("verdicts", "Verdicts", [first], folded=[compared, lists], summary=summary)

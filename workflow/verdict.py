@@ -39,19 +39,20 @@ from cort.config.fields import NAME
 from cort.config.lexical import FixedIndex, Language
 from cort.config.load import ConfigError, load
 from cort.config.stored import read_experiment
-from cort.evaluation.comparisons import MIN_QUERIES, WIN, Comparison, Comparisons
+from cort.evaluation.comparisons import MIN_QUERIES
 from cort.formats.artifacts import read_artifact
 from cort.formats.runs import read_run
 from cort.formats.tables import QUERIES, count_rows
 from cort.formats.yaml_files import read_yaml
 from cort.generate import choose, queries_of_split, read_candidates
 from cort.reporting.costs import stored_bytes
-from cort.reporting.format import best_first, difference, fixed
+from cort.reporting.format import count, difference, fixed
 from cort.reporting.results import Latencies
 from cort.retrieval.weights import TunedWeights
 from cort.runtime.errors import InputError, input_error
 from cort.runtime.files import write_text
 from cort.runtime.sections import default_of
+from workflow.compared import Compared, disagreement, read_compared
 from workflow.inputs import reported
 from workflow.language import language_of
 
@@ -94,42 +95,6 @@ class Request:
         """Return what is named, by the variables of `make`."""
         values = {"FOLDER": self.folder, "QUERIES": self.queries, "QRELS": self.qrels, "MODEL": self.model}
         return {key: value for key, value in values.items() if value}
-
-
-@dataclass(frozen=True)
-class Compared:
-    """The systems of an experiment against its baseline, on a split, by the first measure of this split."""
-
-    split: str
-    labels: str
-    measure: str
-    baseline: str
-    queries: int
-    rows: dict[str, Comparison]
-
-    def best_first(self) -> list[str]:
-        """List the systems that are significantly better than the baseline, the best first, then the baseline."""
-        return [*best_first({row.system: row.mean for row in self.rows.values() if row.verdict == WIN}), self.baseline]
-
-    def table(self) -> Iterator[str]:
-        """Write a line per system, the best first: mean, difference from the baseline, interval, verdict."""
-        means = {name: row.mean for name, row in self.rows.items()}
-        means[self.baseline] = next(iter(self.rows.values())).baseline_mean
-        width = max(map(len, means))
-        for name in best_first(means):
-            more = f"  {difference(self.rows[name])}  {self.rows[name].verdict}" if name in self.rows else ""
-            yield f"  {name:<{width}}  {fixed(means[name])}{more}"
-
-
-def read_compared(experiment: Experiment) -> list[Compared]:
-    """Read the comparisons of a built experiment, a split each."""
-    found = []
-    for path in reported(experiment, "comparisons"):
-        one: Comparisons = read_artifact(path, Comparisons)
-        measure = experiment.measures_of(one.split)[0]
-        rows = one.against(one.baseline, measure)
-        found.append(Compared(one.split, experiment.labels_of(one.split), measure, one.baseline, one.queries, rows))
-    return found
 
 
 def name_after(path: str, otherwise: str) -> str:
@@ -332,12 +297,16 @@ def weights_of(experiment: Experiment, system: str) -> str:
     return ""
 
 
-def about_queries(request: Request, experiment: Experiment, synthetic: Experiment, system: str) -> Iterator[str]:
-    """Say what real user queries show; if there are none, whether BM25 answers the generated ones."""
+def about_queries(
+    request: Request, experiment: Experiment, synthetic: Experiment, system: str, chosen_by: Compared
+) -> Iterator[str]:
+    """Say what real user queries show, besides the verdict; if there are none, whether BM25 answers generated ones."""
     compared = {one.split: one for one in read_compared(experiment)}
     people = [split for split in experiment.ranked_splits if split != "sample"]
     for split in people:
-        if found := compared.get(split):
+        if (found := compared.get(split)) == chosen_by:
+            pass
+        elif found:
             row = found.rows.get(system) or max(found.rows.values(), key=lambda row: row.mean)
             about = f"{found.labels} labels, {found.measure} on {found.queries} judged queries"
             yield f"{about}: {row.system} {fixed(row.mean)}  {difference(row)}  {row.verdict}"
@@ -370,18 +339,22 @@ def report(request: Request, synthetic: Experiment, compared: Compared, chosen_b
     system, judged = best[0], chosen_by is not compared
     whole = experiment if judged else synthetic
     counts = json.loads(Path(experiment.at(paths.IMPORT_COUNTS)).read_text("utf-8"))
-    measured = f"{compared.measure} on {compared.queries} queries"
     language = experiment.config["lexical"]["bm25"]["language"]
-    yield f"{counts['documents']:,} documents, {counts['passages']:,} passages, language {language}; {measured}"
+    yield f"{counts['documents']:,} documents, {counts['passages']:,} passages, language {language}"
     made = f"made from {synthetic.generated_from} (synthetic labels)"
-    yield f"{made}, with differences from {compared.baseline} and their 95 % intervals:"
-    yield from compared.table()
+    about = "judged queries (human labels)" if judged else f"queries {made}"
+    yield f"{chosen_by.measure} on {count(chosen_by.queries)} {about}; {chosen_by.legend()}:"
+    yield from chosen_by.table()
     better = f"the best of those better than {'BM25' if chosen_by.baseline == 'bm25' else chosen_by.baseline}"
     why = better if len(best) > 1 else "no system is significantly better"
     yield f"VERDICT: {system}{weights_of(whole, system)}, {why}, on {chosen_by.labels} labels"
-    yield from [] if judged else [doubts()]
+    if judged:
+        yield f"{compared.measure} on {count(compared.queries)} queries {made}: {compared.short()}"
+        yield from disagreement(chosen_by, compared)
+    else:
+        yield doubts()
     yield cost(request.main, experiment, system)
-    yield from about_queries(request, experiment, synthetic, system)
+    yield from about_queries(request, experiment, synthetic, system, chosen_by)
     yield f"report: {Path(whole.at(paths.REPORT), 'index.html').absolute().as_uri()}"
     yield f"search: make explore CONFIG={request.main}; to change it, edit that file and repeat the command"
     if not experiment.root.deploy:

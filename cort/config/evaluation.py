@@ -56,7 +56,8 @@ class Evaluation(Section):
     resamples: int = Field(10000, ge=100, le=MOST_RESAMPLES)
     """Resamples of the bootstrap, and sign assignments of the randomisation test."""
     alpha: float = Field(0.05, gt=0, le=0.5)
-    """Significance level of p-values, corrected by Holm's method over the comparisons of a split."""
+    """Significance level of p-values, corrected by Holm's method over the comparisons with the baseline, and over
+    all others."""
     explorer: Explorer = Field(default_factory=Explorer)
     """The page that compares two systems query by query."""
     depths: Annotated[Several[Annotated[int, Field(ge=1, le=100_000)]], INCREASING] = Field(

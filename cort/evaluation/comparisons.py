@@ -1,5 +1,6 @@
 """Comparison of pairs of systems on the queries of one split: verdicts, wins, losses, list lengths."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -20,6 +21,8 @@ MIN_QUERIES = 25
 # The difference that `queries_needed` should detect.
 DETECTABLE = 0.02
 
+# Families, whose p-values are corrected together; `ALL` is that of files written before there were two.
+BASELINE, OTHERS, ALL = "baseline", "others", "all"
 WIN, NOT_SIGNIFICANT, LOSS, TOO_FEW = "WIN", "NOT SIGNIFICANT", "LOSS", "TOO FEW QUERIES"
 
 
@@ -30,15 +33,20 @@ class Pair(NamedTuple):
     baseline: str
     relation: str
 
+    @property
+    def family(self) -> str:
+        """The comparisons that this one is corrected with: those with the baseline, or all others."""
+        return BASELINE if self.relation == "baseline" else OTHERS
+
 
 @dataclass(frozen=True)
 class Comparison:
     """One system against another, its `baseline`, by one measure; intervals run from `low` to `high`.
 
-    `randomization_test` is a p-value, `_holm` the one corrected over all pairs by this measure; `won`, `tied` and
-    `lost` count queries. The verdict is WIN or LOSS if the difference is significant, which requires at least
-    `MIN_QUERIES` queries. `queries_needed` detect a difference of `DETECTABLE` among as many pairs; None if this is
-    unknown.
+    `randomization_test` is a p-value, `_holm` the one corrected over the pairs of the `family` by this measure; `won`,
+    `tied` and `lost` count queries. The verdict is WIN or LOSS if the difference is significant, which requires at
+    least `MIN_QUERIES` queries. `queries_needed` detect a difference of `DETECTABLE` in a family of this size,
+    `queries_to_decide` the difference that is seen here; None if this is unknown.
     """
 
     system: str
@@ -62,6 +70,8 @@ class Comparison:
     tied: int
     lost: int
     queries_needed: int | None
+    queries_to_decide: int | None = None
+    family: str = ALL
 
     @property
     def disagrees(self) -> bool:
@@ -111,13 +121,17 @@ class Comparisons:
     comparisons: list[Comparison]
     list_lengths: list[ListLength]
 
+    def sizes(self) -> dict[str, int]:
+        """Count the pairs of each family."""
+        return Counter({(row.system, row.baseline): row.family for row in self.comparisons}.values())
+
     def against(self, baseline: str | None, measure: str) -> dict[str, Comparison]:
         """Return the comparison of each system with a baseline by a measure."""
         return {row.system: row for row in self.comparisons if row.baseline == baseline and row.measure == measure}
 
 
 def compare(systems: Mapping[str, Values], pairs: Sequence[Pair], tests: Tests) -> list[Comparison]:
-    """Compare pairs of systems by every measure, pair by pair; p-values are corrected over the pairs of a measure."""
+    """Compare pairs of systems by every measure, pair by pair; p-values are corrected by family and measure."""
     if not pairs:
         return []
     names, measures = list(systems), next(iter(systems.values())).measures
@@ -130,7 +144,11 @@ def compare(systems: Mapping[str, Values], pairs: Sequence[Pair], tests: Tests) 
     units, _ = quantize(differences)
     p_values = randomization_test(units.reshape(len(values), -1), tests.resamples, tests.seed)
     p_values = p_values.reshape(units.shape[1:])  # (pairs, measures)
-    corrected = np.array([holm(column.tolist()) for column in p_values.T]).T
+    families = [pair.family for pair in pairs]
+    corrected = np.empty_like(p_values)
+    for family in {*families}:
+        own_family = [place for place, name in enumerate(families) if name == family]
+        corrected[own_family] = np.array([holm(column.tolist()) for column in p_values[own_family].T]).T
     low, high = interval(drawn, tests.confidence)  # (systems, measures)
     difference_low, difference_high = interval(drawn[:, first] - drawn[:, second], tests.confidence)
     numbers = {
@@ -154,9 +172,10 @@ def compare(systems: Mapping[str, Values], pairs: Sequence[Pair], tests: Tests) 
     for (row, pair), (column, measure) in product(enumerate(pairs), enumerate(measures)):
         own: dict[str, Any] = {name: matrix[row, column].item() for name, matrix in numbers.items()}
         verdict = judge(own["difference"], own["significant"], len(values))
-        needed = queries_needed(differences[:, row, column], DETECTABLE, tests.alpha, len(pairs))
-        own["queries_needed"] = None if needed is None else max(MIN_QUERIES, needed)
-        rows.append(Comparison(**pair._asdict(), measure=measure, verdict=verdict, **own))
+        for name, size in {"queries_needed": DETECTABLE, "queries_to_decide": own["difference"]}.items():
+            needed = queries_needed(differences[:, row, column], size, tests.alpha, families.count(pair.family))
+            own[name] = None if needed is None else max(MIN_QUERIES, needed)
+        rows.append(Comparison(**pair._asdict(), measure=measure, verdict=verdict, **own, family=pair.family))
     return rows
 
 

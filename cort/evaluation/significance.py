@@ -59,16 +59,36 @@ def randomization_test(differences: Matrix, resamples: int, seed: int) -> Matrix
     whose mean is at least as far from 0 as the observed mean.
     """
     units, _ = quantize(differences)
-    generator = np.random.default_rng(seed)
-    queries = len(differences)
     # Rounding may lose half a unit per query on either side.
-    observed = np.abs(units.sum(axis=0)) - queries
+    observed = np.abs(units.sum(axis=0)) - len(units)
     reached = np.zeros(units.shape[1], dtype=np.int64)
+    for sums in _random_sums(units, resamples, seed):
+        reached += (np.abs(sums) >= observed).sum(axis=0)
+    return (reached + 1) / (resamples + 1)
+
+
+def loss_test(differences: Matrix, margin: float, resamples: int, seed: int) -> float:
+    """Compute the one-sided p-value of the paired randomisation test that a mean is below ``-margin``.
+
+    The null hypothesis is at its border: differences are symmetric about ``-margin``, so that differences plus the
+    margin have random signs. With a margin, 1 - p is that of a test of non-inferiority, up to ties.
+
+    :param differences: one per query.
+    """
+    units, _ = quantize(differences[:, None] + margin)
+    observed = units.sum(axis=0) + len(units)
+    reached = sum(int((sums <= observed).sum()) for sums in _random_sums(units, resamples, seed))
+    return (reached + 1) / (resamples + 1)
+
+
+def _random_sums(units: Matrix, resamples: int, seed: int) -> Iterator[Matrix]:
+    """Yield blocks of sums with random signs, a row per resample."""
+    generator = np.random.default_rng(seed)
+    queries = len(units)
     for size in _blocks(resamples, queries):
         bits = np.unpackbits(np.frombuffer(generator.bytes(-(-size * queries // 8)), dtype=np.uint8))
         signs = 1.0 - 2.0 * bits[: size * queries].reshape(size, queries)
-        reached += (np.abs(signs @ units) >= observed).sum(axis=0)
-    return (reached + 1) / (resamples + 1)
+        yield signs @ units
 
 
 def holm(values: Sequence[float]) -> list[float]:
@@ -86,11 +106,12 @@ def queries_needed(differences: Matrix, difference: float, alpha: float, compari
 
     This is the normal approximation for a paired two-sided test, ((z_(1 - a/2) + z_0.8) s / d)^2, where s is the
     standard deviation of the paired differences (Webber, Moffat and Zobel, Statistical Power in Retrieval
-    Experimentation, CIKM 2008), and a is the level of Holm's first step, alpha / comparisons. None if s is 0 or
-    undefined, as for fewer than 2 queries.
+    Experimentation, CIKM 2008), and a is the level of Holm's first step, alpha / comparisons. With the observed
+    mean as the difference, it is optimistic where that is larger than the true one by chance. None if s is 0 or
+    undefined, as for fewer than 2 queries, or the difference is 0.
     """
     units, unit = quantize(differences)
-    if len(units) < 2 or not (deviation := float(units.std(ddof=1)) * unit):
+    if len(units) < 2 or not difference or not (deviation := float(units.std(ddof=1)) * unit):
         return None
     normal = NormalDist()
     needed = normal.inv_cdf(1 - alpha / comparisons / 2) + normal.inv_cdf(POWER)

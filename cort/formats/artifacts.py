@@ -55,8 +55,9 @@ def to_json(artifact: Any) -> str:
 def read_artifact(path: str | Path, kind: type[Artifact]) -> Artifact:
     """Read what `write_artifact` wrote: a dataclass `kind`, or any type that a field of one can have.
 
-    Members that are not fields are ignored. A dataclass may have a method ``check(node)`` that compares its fields, and
-    raises an error about the `Node`. The first field that is missing or of another type is refused.
+    Members that are not fields are ignored, and fields with a default may be missing. A dataclass may have a method
+    ``check(node)`` that compares its fields, and raises an error about the `Node`. The first other field that is
+    missing or of another type is refused.
     """
     artifact: Artifact = read_json(path).read(kind)
     return artifact
@@ -88,6 +89,12 @@ def _fields(kind: type) -> list[tuple[str, str, Any]]:
     return [(field.name, field.metadata.get("key", field.name), hints[field.name]) for field in fields]
 
 
+@functools.cache
+def _defaults(kind: type) -> frozenset[str]:
+    """List the fields of a dataclass that have a default: older files lack them."""
+    return frozenset(field.name for field in dataclasses.fields(kind) if field.default is not dataclasses.MISSING)
+
+
 @dataclass(frozen=True)
 class Node:
     """A value in a JSON file, and its place there for error messages."""
@@ -112,7 +119,9 @@ class Node:
         """Convert the value to a dataclass, str, int, float, bool, a list, tuple or dict of these, or X | None."""
         arguments, origin = typing.get_args(kind), typing.get_origin(kind) or kind
         if dataclasses.is_dataclass(kind):
-            record = origin(**{name: self[key].read(hint) for name, key, hint in _fields(origin)})
+            members = self.of(dict)
+            named = [one for one in _fields(origin) if one[1] in members or one[0] not in _defaults(origin)]
+            record = origin(**{name: self[key].read(hint) for name, key, hint in named})
             if hasattr(record, "check"):
                 record.check(self)
             return record

@@ -11,10 +11,13 @@ from typing import TypeAlias
 from urllib.parse import urlencode
 
 from cort.evaluation.comparisons import (
+    ALL,
+    BASELINE,
     DETECTABLE,
     LOSS,
     MIN_QUERIES,
     NOT_SIGNIFICANT,
+    OTHERS,
     TOO_FEW,
     WIN,
     Comparison,
@@ -152,27 +155,31 @@ def headline(values: Mapping[str, float | None], rows: Iterable[Comparison], mea
 def verdict_lines(compared: Comparisons, shares: Shares = NO_SHARES) -> list[str]:
     """Write a legend, then a line per pair: verdict and numbers by the first measure, then other differences."""
     pairs = by_pair(compared.comparisons).values()
+    families = " and over ".join(family(name, compared) for name in compared.sizes()) or "0 comparisons"
     legend = (
-        f"differences with {compared.confidence * 100:g} % intervals over {count(compared.queries)} queries; p of "
-        f"the paired randomisation test corrected by Holm's method over {count(len(pairs))} comparisons, for each "
+        f"differences over {count(compared.queries)} queries, with the {compared.confidence * 100:g} % interval of "
+        f"each by itself; p of the paired randomisation test corrected by Holm's method over {families}, for each "
         f"measure by itself; WIN and LOSS if at most {compared.alpha:g}"
     )
-    lines = [
-        legend,
-        *(_verdict_line(rows, compared.queries, len(pairs)) + memory_of(rows[0], shares) for rows in pairs),
-    ]
+    lines = [legend, *(_verdict_line(rows, compared) + memory_of(rows[0], shares) for rows in pairs)]
     return [f"{compared.split}: {line}" for line in lines]
 
 
-def _verdict_line(rows: Sequence[Comparison], queries: int, pairs: int) -> str:
+def family(name: str, compared: Comparisons) -> str:
+    """Name the comparisons over which p is corrected, with their number."""
+    number = plural(compared.sizes()[name], "comparison", "comparisons")
+    return {ALL: f"all {number}", BASELINE: f"{number} with {compared.baseline}", OTHERS: f"{number} of others"}[name]
+
+
+def _verdict_line(rows: Sequence[Comparison], compared: Comparisons) -> str:
     first, others = rows[0], rows[1:]
     pair = f"{first.system} against {first.baseline}: {mean_of(first.measure)}"
     if first.verdict == TOO_FEW:
-        return f"{TOO_FEW} ({count(queries)})  {pair} {signed(first.difference)}; {needed(first)}"
+        return f"{TOO_FEW} ({count(compared.queries)})  {pair} {signed(first.difference)}; {needed(first)}"
     text = f"{first.verdict:<{len(NOT_SIGNIFICANT)}}  {pair} {difference(first)}"
     text += f", p {p_value(first.randomization_test_holm)}"
     if first.disagrees:
-        text += f" ({disagreement(pairs)})"
+        text += f" ({disagreement(first, compared)})"
     for verdict in (WIN, LOSS):
         if names := [mean_of(row.measure) for row in others if row.verdict == verdict]:
             text += f"; {verdict} in {', '.join(names)}"
@@ -192,9 +199,9 @@ def needed(row: Comparison) -> str:
     return f"about {count(row.queries_needed)} are needed to detect a difference of {DETECTABLE}"
 
 
-def disagreement(pairs: int) -> str:
+def disagreement(row: Comparison, compared: Comparisons) -> str:
     """Explain why an interval and its verdict may seem to contradict each other."""
     return (
         "interval and p disagree: the interval is the bootstrap's, for this comparison alone; p is the randomisation "
-        f"test's, corrected for all {count(pairs)} comparisons"
+        f"test's, corrected over {family(row.family, compared)}"
     )

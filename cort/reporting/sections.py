@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from cort.evaluation.agreement import Agreement
-from cort.evaluation.comparisons import TOO_FEW, Comparison, Comparisons
+from cort.evaluation.comparisons import ALL, TOO_FEW, Comparison, Comparisons
 from cort.evaluation.curves import Consistency, Depths
 from cort.evaluation.inspection import Finding
 from cort.evaluation.measures import FIRST, Measures
@@ -23,6 +23,7 @@ from cort.reporting.format import (
     count,
     disagreement,
     duration,
+    family,
     fixed,
     mean_of,
     memory,
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
 TOTALS = ("sequential", "concurrent")
 STATISTICS = ("p50", "p95", "p99", "mean")
 DIFFERENCES = dict.fromkeys(("difference", "low", "high"), signed)
-INTERVAL = {"low": "from", "high": "to"}
+INTERVAL = {"low": "interval from", "high": "to"}
 
 
 def names_of_measures(measures: Iterable[Measures]) -> list[str]:
@@ -77,20 +78,28 @@ def answer_tables(measures: Sequence[Measures], comparisons: Sequence[Comparison
     for split, block in by_split(measures).items():
         names = names_of_measures(block)
         shown = list(dict.fromkeys([*names[:1], *names[-1:]]))
-        against = by[split].against(baseline, names[0]) if split in by and names else {}
+        compared = by.get(split)
+        against = compared.against(baseline, names[0]) if compared and names else {}
         rows: list[list[object]] = []
         for one in block:
             row = against.get(one.system)
             found = (row.difference, row.difference_low, row.difference_high) if row else (None, None, None)
+            p = row.randomization_test_holm if row else None
             means = [one.mean.get(name) for name in shown]
-            compared = [row.verdict if row else "", *means[:1], *found] if against else means[:1]
-            rows.append([split, one.system, *compared, *means[1:]])
-        columns = ["verdict", *shown[:1], "difference", "low", "high"] if against else shown[:1]
+            cells = [row.verdict if row else "", *means[:1], *found, p] if against else means[:1]
+            rows.append([split, one.system, *cells, *means[1:]])
+        columns = ["verdict", *shown[:1], "difference", "low", "high", "p corrected"] if against else shown[:1]
         frame = frame_of(rows, ["split", "system", *columns, *shown[1:]])
         caption = f"{plural(block[0].queries, 'query', 'queries')}; the best in bold."
-        if against:
-            caption += f" Verdict: whether {mean_of(names[0])} differs significantly from {baseline}."
-        yield Table("", caption, frame, DIFFERENCES, INTERVAL, "split", bold_of(frame, shown))
+        if compared and against:
+            others = family(next(iter(against.values())).family, compared)
+            caption += (
+                f" Verdict: whether {mean_of(names[0])} differs significantly from {baseline}, by p corrected over "
+                f"{others}; the interval is that of one comparison."
+            )
+        headings = INTERVAL | {"difference": f"against {baseline}"}
+        formats = DIFFERENCES | {"p corrected": p_value}
+        yield Table("", caption, frame, formats, headings, "split", bold_of(frame, shown))
 
 
 def systems_table(measures: Sequence[Measures], comparisons: Sequence[Comparisons] = ()) -> Table:
@@ -131,10 +140,11 @@ def systems_table(measures: Sequence[Measures], comparisons: Sequence[Comparison
 
 def legend(compared: Comparisons) -> str:
     """Explain the mark of a significant difference."""
+    corrected = "comparisons" if ALL in compared.sizes() else f"comparisons with {compared.baseline}"
     return (
         f"* differs significantly from {compared.baseline}: p of the paired randomisation test "
-        f"({count(compared.resamples)} random signs), corrected by Holm's method over the comparisons of the split for "
-        f"each measure, is at most {compared.alpha:g}."
+        f"({count(compared.resamples)} random signs), corrected by Holm's method over the {corrected} of the split, "
+        f"for each measure by itself, is at most {compared.alpha:g}."
     )
 
 
@@ -143,11 +153,10 @@ def comparisons_table(
 ) -> Table:
     """Tabulate all comparisons; `links` lead to the explorer, by split, system and baseline."""
     columns = ["split", "system", "against", "verdict", "measure", "mean", "its mean", "difference", "low", "high"]
-    columns += ["p", "p corrected", "won", "tied", "lost", "remark"]
+    columns += ["p", "p corrected", "corrected over", "won", "tied", "lost", "remark"]
     rows: list[list[object]] = []
     linked = {}
     for split in comparisons:
-        pairs = len({(row.system, row.baseline) for row in split.comparisons})
         for row in split.comparisons:
             if link := links.get((split.split, row.system, row.baseline)):
                 linked[len(rows), "against"] = link
@@ -165,26 +174,28 @@ def comparisons_table(
                     row.difference_high,
                     row.randomization_test,
                     row.randomization_test_holm,
+                    family(row.family, split),
                     row.won,
                     row.tied,
                     row.lost,
-                    (remark(row, pairs) + memory_of(row, shares)).removeprefix("; "),
+                    (remark(row, split) + memory_of(row, shares)).removeprefix("; "),
                 ]
             )
     caption = (
         "each system against its parts, its encoder before training, the baseline, and the systems it was to be "
-        "compared with: bootstrap intervals of the differences; p of the paired randomisation test, and corrected by "
-        "Holm's method over the pairs for each measure by itself, which decides the verdict; queries won and lost."
+        "compared with: the bootstrap interval of each difference by itself; p of the paired randomisation test, and "
+        "corrected by Holm's method over the comparisons named, for each measure by itself, which decides the verdict; "
+        "queries won and lost."
     )
     formats = DIFFERENCES | dict.fromkeys(columns[10:12], p_value)
     return Table("comparisons", caption, frame_of(rows, columns), formats, INTERVAL, "split", links=linked)
 
 
-def remark(row: Comparison, pairs: int) -> str:
+def remark(row: Comparison, compared: Comparisons) -> str:
     """Say what a verdict lacks, or why it seems to contradict its interval."""
     if row.verdict == TOO_FEW:
         return needed(row)
-    return disagreement(pairs) if row.disagrees else ""
+    return disagreement(row, compared) if row.disagrees else ""
 
 
 def lengths_table(comparisons: Iterable[Comparisons]) -> Table:

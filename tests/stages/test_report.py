@@ -135,19 +135,21 @@ def test_comparisons_are_shown_as_verdicts_and_in_full(tmp_path, page_of):
     text, page = page_of(made)
     tables = page.tables
     # The verdict comes second, so that narrow screens show it.
-    assert tables["answer-1"][0] == ["system", "verdict", "MRR@10", "difference", "from", "to", "R@200"]
-    assert tables["answer-1"][2] == ["cort_1", "WIN", "0.271", "+0.087", f"{MINUS}0.010", "+0.100", MISSING]
+    headings = ["system", "verdict", "MRR@10", "against bm25", "interval from", "to", "p corrected", "R@200"]
+    assert tables["answer-1"][0] == headings
+    assert tables["answer-1"][2] == ["cort_1", "WIN", "0.271", "+0.087", f"{MINUS}0.010", "+0.100", "0.0003", MISSING]
     assert tables["answer-2"][2][1] == "TOO FEW QUERIES"
     assert tables["systems-1"][2][3] == "0.271*"
     assert "* differs significantly from bm25" in text
     # A row per pair, then all.
-    assert tables["verdicts-1"][1][:9] == [
+    assert tables["verdicts-1"][1][:10] == [
         *("cort_1", "WIN", "bm25", "MRR@10", "+0.087", f"{MINUS}0.010", "+0.100", "0.0003"),
+        "1 comparison with bm25",
         "interval and p disagree: the interval is the bootstrap's, for this comparison alone; p is the randomisation "
-        "test's, corrected for all 2 comparisons",
+        "test's, corrected over 1 comparison with bm25",
     ]
     assert [row[2] for row in tables["verdicts-1"][1:]] == ["bm25", "cort_0"]
-    assert tables["verdicts-2"][1][8] == "about 400 are needed to detect a difference of 0.02"
+    assert tables["verdicts-2"][1][9] == "about 400 are needed to detect a difference of 0.02"
     assert len(tables["verdicts-3"]) == 5
     assert text.index("<details>") < text.index("its mean") < text.index("</details>")
     assert tables["verdicts-5"][1:] == [

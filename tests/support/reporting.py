@@ -81,6 +81,7 @@ def comparisons(split="dev", measures=(("RR@10", True), ("R@50", False))):
     rows = [
         {
             **{"system": "cort_1", "baseline": other, "relation": relation, "measure": name, **numbers},
+            **{"queries_to_decide": 200, "family": "baseline" if other == "bm25" else "others"},
             **{"verdict": "WIN" if yes and other == "bm25" else "NOT SIGNIFICANT", "significant": yes},
         }
         for other, relation in (("bm25", "baseline"), ("cort_0", "start"))

@@ -96,8 +96,8 @@ def test_all_verdicts_are_printed_split_by_split(experiment, tmp_path, monkeypat
     write_artifact("results/d/comparisons/dev.json", Comparisons("dev", "bm25", 7, 0.9, 100, 0.01, 1, [], []))
     assert summary.main([]) == 0
     assert capsys.readouterr().out == (
-        "dev: differences with 90 % intervals over 7 queries; p of the paired randomisation test corrected by Holm's "
-        "method over 0 comparisons, for each measure by itself; WIN and LOSS if at most 0.01\n"
+        "dev: differences over 7 queries, with the 90 % interval of each by itself; p of the paired randomisation test "
+        "corrected by Holm's method over 0 comparisons, for each measure by itself; WIN and LOSS if at most 0.01\n"
     )
     pages = [tmp_path / "results/d/report" / name for name in ("index.html", "explore/dev/index.html")]
     for page in pages:

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from cort import deploy
+from cort.config import paths
 from cort.config.load import load
 from cort.config.stored import write_experiment
 from cort.evaluation.comparisons import LOSS, NOT_SIGNIFICANT, WIN, Comparison, Comparisons
@@ -24,6 +25,7 @@ from workflow import params, verdict
 from workflow.language import Spoken
 
 CONFIGS = verdict.CONFIGS
+OVER = "2 comparisons with bm25"
 
 
 @pytest.fixture
@@ -248,13 +250,14 @@ def test_mistakes_are_refused_before_anything_is_written(folder, capsys, words, 
 def row(system, outcome=WIN, mean=0.5, **others):
     """A comparison with bm25."""
     numbers = dict.fromkeys((field.name for field in fields(Comparison)), 0)
-    named = {"baseline": "bm25", "relation": "baseline", "measure": "nDCG@10", "significant": outcome == WIN}
+    named = {"baseline": "bm25", "relation": "baseline", "family": "baseline", "measure": "nDCG@10"}
+    named["significant"] = outcome == WIN
     return Comparison(**numbers | {"system": system, "verdict": outcome, "mean": mean} | named | others)
 
 
 def compared_with(*rows, split="test", labels="synthetic", queries=100):
     """Systems against bm25."""
-    return verdict.Compared(split, labels, "nDCG@10", "bm25", queries, {one.system: one for one in rows})
+    return verdict.Compared(split, labels, "nDCG@10", "bm25", queries, {one.system: one for one in rows}, OVER)
 
 
 @pytest.mark.parametrize(
@@ -310,8 +313,41 @@ def test_a_line_about_judged_queries_has_their_number(folder, build, monkeypatch
     monkeypatch.setattr(verdict, "read_compared", lambda experiment: [found])
     monkeypatch.setattr(verdict, "unanswered", lambda experiment, split: [])
     experiment = load(CONFIGS / "docs.yaml")
-    [line] = verdict.about_queries(None, experiment, experiment, "bm25")
+    [line] = verdict.about_queries(None, experiment, experiment, "bm25", None)
     assert line == "human labels, nDCG@10 on 3 judged queries: static 0.250  0.000 [0.000, 0.000]  LOSS"
+    assert [*verdict.about_queries(None, experiment, experiment, "bm25", found)] == []
+
+
+def test_labels_of_people_lead_and_the_synthetic_ones_take_a_line(folder, build, monkeypatch):
+    verdict.main(["--folder", "docs", "--queries", "questions.txt", "--qrels", "judged.tsv"])
+    numbers = {"baseline_mean": 0.4, "difference": 0.1, "difference_low": 0.01, "difference_high": 0.2}
+    unsure = {"randomization_test": 0.031, "randomization_test_holm": 0.062, "queries_to_decide": 80}
+    judged = [row("static", NOT_SIGNIFICANT, 0.5, **numbers, **unsure), row("static+bm25", WIN, 0.6, **numbers)]
+    human = compared_with(*judged, split="queries", labels="human", queries=40)
+    made = compared_with(row("static", LOSS, 0.3, **numbers), row("static+bm25", WIN, 0.5, **numbers))
+    monkeypatch.setattr(verdict, "read_compared", lambda experiment: [human])
+    monkeypatch.setattr(verdict, "unanswered", lambda experiment, split: [])
+    monkeypatch.setattr(verdict, "cost", lambda path, experiment, system: "cost")
+    monkeypatch.setattr(verdict, "weights_of", lambda experiment, system: "")
+    counts = folder / load(CONFIGS / "docs.yaml").at(paths.IMPORT_COUNTS)
+    counts.parent.mkdir(parents=True, exist_ok=True)
+    counts.write_text('{"documents": 3, "passages": 5}')
+    request = verdict.Request("docs", "questions.txt", "judged.tsv", None, "docs")
+    lines = [*verdict.report(request, load(CONFIGS / "docs-synthetic.yaml"), made, human)]
+    assert lines[1].startswith(
+        "nDCG@10 on 40 judged queries (human labels); difference from bm25, 95 % interval of one"
+    )
+    assert lines[2:8] == [
+        "  static+bm25  0.600  +0.100 [+0.010, +0.200]  p <0.0001  WIN",
+        "  static       0.500  +0.100 [+0.010, +0.200]  p 0.0620  NOT SIGNIFICANT "
+        "(p 0.0310 by itself; judge about 40 more queries)",
+        "  bm25         0.400",
+        "VERDICT: static+bm25, the best of those better than BM25, on human labels",
+        "nDCG@10 on 100 queries made from sentences (synthetic labels): static+bm25 0.500 WIN, bm25 0.400, "
+        "static 0.300 LOSS",
+        "only on human labels, not on synthetic ones: static over bm25",
+    ]
+    assert len(lines) <= 15
 
 
 def add_reranked(path):

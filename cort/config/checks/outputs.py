@@ -55,8 +55,8 @@ def _check_resamples(experiment: Experiment) -> Iterator[str]:
     baseline, resamples, alpha = evaluation.baseline, evaluation.resamples, evaluation.alpha
     counts = {}
     for split in experiment.evaluated_splits:
-        both = {(name, baseline) for name in experiment.compared(split)}.union(*pairs(experiment, split).values())
-        counts[split] = sum(first != second for first, second in both)
+        others = {pair for own in pairs(experiment, split).values() for pair in own if pair[1] != baseline}
+        counts[split] = max(sum(name != baseline for name in experiment.compared(split)), len(others))
     split, count = max(counts.items(), key=lambda item: item[1], default=("", 0))
     if 1 / (resamples + 1) * count <= alpha:
         return

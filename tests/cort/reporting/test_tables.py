@@ -118,9 +118,9 @@ def test_significant_differences_have_an_asterisk_that_a_note_explains(both):
 def test_the_tables_of_comparisons_and_lengths_have_every_digit(both):
     table = sections.comparisons_table(both, {("dev", "cort_1", "bm25"): "page#a"})
     rows = rows_of(table)
-    assert rows[1][:13] == [
+    assert rows[1][:14] == [
         *("dev", "cort_1", "bm25", "WIN", "MRR@10", "0.274", "0.187", "0.087", "-0.01", "0.1", "0.0001", "0.0003"),
-        "2000",
+        *("1 comparison with bm25", "2000"),
     ]
     assert table.shown()[0][10:12] == ["0.0001", "0.0003"]
     assert rows[1][-1].startswith("interval and p disagree")
