@@ -1,4 +1,4 @@
-"""Sample training pairs for a re-ranker: per epoch and query a judged positive, followed by its negatives.
+"""Sample training pairs for a re-ranker: per epoch and query a judged positive and its negatives, or all results.
 
 See CoRT, section 4.3.1.
 
@@ -33,14 +33,16 @@ def sample_epoch(
     epoch: int,
     negatives: int = 1,
     random: int = 0,
-    positives: Literal["one", "all"] = "one",
+    positives: Literal["one", "all", "retrieved"] = "one",
 ) -> pa.Table:
     """Draw groups in training order: one positive of each query, or all, and up to `negatives` distinct negatives.
 
     `random` of the negatives are positives of other queries, the next ones in the random order; the others come from
     the ranking of the query. Mini-batches therefore have few distinct passages, each of which late interaction encodes
-    only once.
+    only once. With the positives `retrieved`, every result is a pair.
     """
+    if positives == "retrieved":
+        return all_results(pools, seed, epoch)
     if positives == "one":
         order, generator = shuffle(pools, seed, epoch)
         drawn_positives = draw(pools["positives"], order, generator)
@@ -61,6 +63,20 @@ def sample_epoch(
         pools["query_id"].take(order[rows]),
         doc_ids.take(both[rows, columns]),
         (columns == 0).astype(np.int32),
+    ]
+    return pa.table(table, schema=tables.PAIRS)
+
+
+def all_results(pools: pa.RecordBatch, seed: int, epoch: int) -> pa.Table:
+    """Take each result of the pools once, with its judgement, in random order."""
+    lists = [pools["retrieved"], pools["negatives"]]
+    queries = np.concatenate([np.repeat(np.arange(len(pools)), np.diff(one.offsets.to_numpy())) for one in lists])
+    order = np.random.default_rng([seed, epoch]).permutation(len(queries))
+    table = [
+        np.full(len(order), epoch, np.int32),
+        pools["query_id"].take(queries[order]),
+        pa.chunked_array([one.values for one in lists]).take(order),
+        (order < len(lists[0].values)).astype(np.int32),
     ]
     return pa.table(table, schema=tables.PAIRS)
 
@@ -98,7 +114,7 @@ class Options(SamplingOptions):
     first_rank: int = same_as(Pairs, "first_rank")
     negatives: int = same_as(Pairs, "negatives")
     random: int = same_as(Pairs, "random")
-    positives: Literal["one", "all"] = same_as(Pairs, "positives")
+    positives: Literal["one", "all", "retrieved"] = same_as(Pairs, "positives")
 
 
 def stage(options: Options) -> None:
@@ -109,6 +125,8 @@ def stage(options: Options) -> None:
     def sample(pools: pa.RecordBatch, epoch: int, counts: dict[str, int]) -> pa.Table:
         how = options.negatives, options.random, options.positives
         table = sample_epoch(pools, options.seed, epoch, *how)
+        if options.positives == "retrieved":
+            return table
         starts = np.flatnonzero(table["relevance"].to_numpy() > 0)
         short = int((np.diff(np.append(starts, len(table))) <= options.negatives).sum())
         counts[FEWER] = counts.get(FEWER, 0) + short

@@ -49,7 +49,7 @@ OVERRIDDEN = {
     "dense": {"pooling", "similarity", "dimension", *PROMPTED},
     "sparse": PROMPTED,
     "late_interaction": {"query_length", "max_length", *NAMES},
-    **{kind: {"query_length", "max_length"} for kind in ("cross_encoder", "monot5", "rankt5")},
+    "cross_encoder": {"query_length", "max_length"},
 }
 SETTINGS = sorted({name for names in OVERRIDDEN.values() for name in names})
 
@@ -57,7 +57,7 @@ SETTINGS = sorted({name for names in OVERRIDDEN.values() for name in names})
 class Options(Section):
     """Options of this stage; those named like a setting of the model override it."""
 
-    kind: Literal["dense", "sparse", "cross_encoder", "late_interaction", "monot5", "rankt5", "weigher", "expander"]
+    kind: Literal["dense", "sparse", "cross_encoder", "late_interaction", "weigher", "expander"]
     pretrained: Annotated[str, Contents("NAME_OR_FOLDER")]
     revision: Maybe[Text] = same_as(Revision, "revision")
     pooling: Maybe[Pooling] = same_as(Described, "pooling", default=None)

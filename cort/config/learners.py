@@ -153,18 +153,6 @@ class RetrainedCrossEncoder(LearningReranker, ReleasedCrossEncoder):
     training: Training
 
 
-class ReleasedMonoT5(ReleasedScoring):
-    """A released monot5."""
-
-    kind: Literal["monot5"]
-
-
-class ReleasedRankT5(ReleasedScoring):
-    """A released rankt5."""
-
-    kind: Literal["rankt5"]
-
-
 class ReleasedLate(TokenIndex, ReleasedScoring):
     """A released late_interaction."""
 
@@ -185,7 +173,7 @@ class TrainedCrossEncoder(models.Head, TrainedScoring):
     kind: Literal["cross_encoder"] = "cross_encoder"
     """`cross_encoder` reads query and passage together; `late_interaction` (ColBERT) compares their token vectors,
     needs far less training data, and can retrieve, too; `knrm` and `conv_knrm` count similar words or n-grams by
-    kernels; `monot5` and `rankt5` are released encoder-decoders."""
+    kernels."""
 
 
 class TrainedLate(models.TokenSettings, TokenIndex, TrainedScoring):
@@ -210,8 +198,6 @@ class TrainedConvKnrm(models.Filters, TrainedScoring):
 Reranker: TypeAlias = Annotated[
     RetrainedCrossEncoder
     | ReleasedCrossEncoder
-    | ReleasedMonoT5
-    | ReleasedRankT5
     | RetrainedLate
     | ReleasedLate
     | TrainedCrossEncoder

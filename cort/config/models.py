@@ -135,8 +135,9 @@ class Pairs(Examples):
     """Negatives per positive."""
     random: int = Field(0, ge=0, le=10_000)
     """How many of the negatives are positives of other queries, drawn at random."""
-    positives: Literal["one", "all"] = "one"
-    """Positives per query in an epoch: `one`, drawn at random, or `all`."""
+    positives: Literal["one", "all", "retrieved"] = "one"
+    """Positives per query in an epoch: `one` at random, or `all`. `retrieved`: each result is a pair, with the loss
+    `pointwise`."""
 
 
 class FilePairs(Pairs, ReleasedExamples):
@@ -370,8 +371,8 @@ class ReleasedScoring(Revision, AutoPrecise):
     pretrained: Text
     """Hub name or folder of a released re-ranker of this `kind`: a cross-encoder with one label, or two whose names say
     which means relevant; a language model that answers yes or no; a ColBERT model of PyLate, Stanford or
-    sentence-transformers, or an encoder of means; a monoT5 or RankT5. Lengths come from its files; keys set here
-    override them. With `training`, a cross-encoder or ColBERT model is trained further."""
+    sentence-transformers, or an encoder of means. Lengths come from its files; keys set here override them. With
+    `training`, it is trained further."""
     depth: int = Field(1000, ge=1, le=100_000)
     """Candidates re-ranked per query, for systems that set no `depth` of their own."""
     query_length: Maybe[Tokens] = None

@@ -46,8 +46,8 @@ class Optimization(Section):
     Activations take about 80 bytes per token, layer and hidden unit in fp32. null: 8192 or, on GPUs, what half of the
     memory holds."""
     gradient_checkpointing: bool = False
-    """Recompute activations in the backward pass: saves memory, takes a third longer; `tokens_at_once` no longer limits
-    the mini-batch."""
+    """Recompute activations in the backward pass, as GradCache does: saves memory, takes a third longer;
+    `tokens_at_once` no longer limits the mini-batch."""
     adam_epsilon: float = Field(1e-06, gt=0, le=1)
     """Epsilon of AdamW."""
     best_model_metric: Annotated[Text, MEASURE] = "loss"
@@ -63,6 +63,8 @@ class Optimization(Section):
     their original order."""
     compile: bool = False
     """Use torch.compile, for GPUs."""
+    deterministic: bool = True
+    """The same machine gives the same weights; `false` lets GPUs take faster algorithms."""
 
 
 class Training(Optimization, Epochs):

@@ -20,7 +20,6 @@ from cort.models.building import SCORES, dense, new_transformer, set_tokenizer
 from cort.models.modules import TextModel, route
 from cort.models.pair_prompt import PairPrompt, divide, render
 from cort.models.settings import PairSettings
-from cort.models.tokenizer import Template
 from cort.models.transformer import (
     LEAST_AFTER_PROMPT,
     check_length,
@@ -62,7 +61,9 @@ class CrossEncoder(TextModel):
         self.template = replace(self.template, left=self._generates)
         self.query_length: int | None = module.query_length
         if self.prompt and self.query_length is None:
-            self.query_length = longest_query(self.template, self.max_length)
+            # The passage, which is truncated first in a prompt, has room.
+            taken = self.template.pair_extra + len(self.template.cut) + LEAST_AFTER_PROMPT
+            self.query_length = self.max_length - taken
         self._has_head = module.transformer_task in ("sequence-classification", "text-generation")
         for head in self._heads():
             in_single_precision(head)
@@ -93,7 +94,13 @@ class CrossEncoder(TextModel):
 
     def check_lengths(self, place: str, folder: str | Path) -> None:
         """Refuse lengths that leave no room for text or exceed the model's positions."""
-        check_lengths(place, self)
+        template, query = self.template, 1
+        if self.query_length is not None:
+            check_length(f"{place}query_length", self.query_length, template.query_extra + 1, self.transformer)
+            query = self.query_length - template.query_extra
+        # A query of full length still leaves one token for the passage.
+        shortest = query + template.pair_extra + len(template.cut) + 1
+        check_length(f"{place}max_length", self.max_length, shortest, self.transformer)
 
     def save(self, folder: Path) -> None:
         """Write all files but the model card into a folder."""
@@ -105,9 +112,6 @@ class CrossEncoder(TextModel):
     def pairs(self, queries: Tokens, passages: Tokens) -> Pairs:
         """Make pairs of texts that can be scored."""
         return Pairs(queries, passages, self)
-
-
-load_cross_encoder = CrossEncoder.load
 
 
 @dataclass(frozen=True)
@@ -195,19 +199,3 @@ def new_cross_encoder(base_model: str | Path, settings: PairSettings, seed: int,
     model.max_length = settings.max_length
     model.check_lengths("", base_model)
     return model.train()
-
-
-def longest_query(template: Template, max_length: int) -> int:
-    """Count the tokens of a query that leave room for a passage, which is truncated first in a prompt."""
-    return max_length - template.pair_extra - len(template.cut) - LEAST_AFTER_PROMPT
-
-
-def check_lengths(place: str, model: Any) -> None:
-    """Refuse lengths that leave no room for text or exceed the model's positions."""
-    template, query = model.template, 1
-    if model.query_length is not None:
-        check_length(f"{place}query_length", model.query_length, template.query_extra + 1, model.transformer)
-        query = model.query_length - template.query_extra
-    # A query of full length still leaves one token for the passage.
-    shortest = query + template.pair_extra + len(template.cut) + 1
-    check_length(f"{place}max_length", model.max_length, shortest, model.transformer)

@@ -18,7 +18,7 @@ from cort.runtime.errors import COMPLAINT_LENGTH, InputError, input_error, short
 from cort.runtime.imports import uncollected
 
 #: transformers' classes of encoder-decoders and of models with labels
-SEQ2SEQ, CLASSIFIER = "AutoModelForSeq2SeqLM", "AutoModelForSequenceClassification"
+SEQ2SEQ = "AutoModelForSeq2SeqLM"
 #: keys of an encoder-decoder's config: ids of the tokens that begin, end and pad what it generates
 NEEDED = ("decoder_start_token_id", "eos_token_id", "pad_token_id")
 # Encoder halves of encoder-decoders.

@@ -45,8 +45,6 @@ from cort.models.transformer import check_length, count_tokens, forward_by_lengt
 from cort.runtime.errors import input_error, shorten
 from cort.runtime.imports import sentence_transformers, uncollected
 
-log = logging.getLogger(__name__)
-
 # Modules that `TextModel` runs as sentence-transformers does.
 KNOWN = (
     *("Transformer", "MLMTransformer", "Pooling", "Dense", "Normalize", "StaticEmbedding", "LogitScore"),

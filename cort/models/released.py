@@ -26,8 +26,6 @@ from cort.models.late_interaction import LateInteraction
 from cort.models.layout import PROMPTS, TASKS, check_released, is_encoder
 from cort.models.loading import kind_of
 from cort.models.modules import ELSEWHERE, TextModel, framing_of, load_modules, route
-from cort.models.seq2seq import FORMULAS, open_seq2seq
-from cort.models.settings import PairSettings
 from cort.models.sparse_encoder import SparseEncoder
 from cort.models.transformer import check_length, heads_of, most_tokens
 from cort.runtime.command_line import option_of
@@ -42,8 +40,6 @@ RELEVANT = re.compile("relevant|related|positive|match|true|yes")
 IRRELEVANT = re.compile("(not |non |no |ir|un|non)(relevant|related|match)|negative|false|no")
 # Precision in which weights stay as they are on disk.
 OWN = "own"
-# Tokens of a pair that T5 was trained on.
-T5_LENGTH = 512
 # Texts that show how a model frames them. The longest, whose beginning is unlike its end, is truncated unless the limit
 # is higher.
 PROBES = ("a", "a title. And a text: 1 2 3?", "b a " + "a b " * 1_000)
@@ -60,10 +56,6 @@ def load_released(folder: Path, kind: str, wanted: Mapping[str, Any]) -> Any:
     :param wanted: settings, and names of prompts, that the user prefers to those in the model's files.
     :raises InputError: names what cannot be read, or what the model does not have.
     """
-    if kind in FORMULAS:
-        lengths = {"query_length": wanted.get("query_length", 0), "max_length": wanted.get("max_length", T5_LENGTH)}
-        # 0 stands for the length in the model's own files.
-        return open_seq2seq(folder, PairSettings().model_copy(update={**lengths, "kind": kind}))
     stored = MODELS[kind].kind if kind in MODELS else kind
     check_released(folder, stored)
     if kind == "late_interaction" and is_encoder(folder):

@@ -11,12 +11,11 @@ from cort.models.kernel_pooling import KernelPooling, new_kernel_pooling
 from cort.models.late_interaction import LateInteraction, new_late_interaction
 from cort.models.layout import CLASSES, class_of, has_modules
 from cort.models.loading import read_settings
-from cort.models.seq2seq import Seq2SeqReranker
 from cort.models.settings import PairSettings
 from cort.runtime.errors import input_error
 
 #: a model with `pairs` to be scored, `place` to move it to a device, and `save`
-Reranker: TypeAlias = CrossEncoder | LateInteraction | KernelPooling | Seq2SeqReranker
+Reranker: TypeAlias = CrossEncoder | LateInteraction | KernelPooling
 
 
 RERANKERS: dict[str, type[Reranker]] = {
@@ -24,8 +23,6 @@ RERANKERS: dict[str, type[Reranker]] = {
     "late_interaction": LateInteraction,
     "knrm": KernelPooling,
     "conv_knrm": KernelPooling,
-    "monot5": Seq2SeqReranker,
-    "rankt5": Seq2SeqReranker,
 }
 NEW: dict[str, Callable[[str | Path, PairSettings, int, str], Reranker]] = {
     "cross_encoder": new_cross_encoder,

@@ -15,9 +15,6 @@ REVISION = re.compile(r"[0-9a-f]{40}|refs/pr/[0-9]+@[0-9a-f]{7,40}")
 #: what to do about a wrong file of a model, downloaded or not
 FIX = "correct it, or download or build the model again"
 
-#: tokens of a predicted query, including the one that ends it
-LONGEST_QUERY = 512
-
 
 class EncoderSettings(Representation):
     """Settings of a new encoder; lengths count special tokens. The defaults are the paper's."""

@@ -13,14 +13,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from cort.config import paths
 from cort.config.fields import PrecisionOrAuto
 from cort.config.systems import WHOLE, Reduced
 from cort.formats.cleaning import convert
 from cort.formats.records import Ranking
-from cort.formats.shards import Tokens, all_ids, open_shards, read_precision
+from cort.formats.shards import STORAGE, all_ids, open_shards
 from cort.models.layout import model_fingerprint, read_prompts
-from cort.models.light import Vectors, light_encoder
+from cort.models.light import Vectors, static_encoder
 from cort.models.tokenizer import load_tokenizer
 from cort.retrieval.rankings import DocIds
 from cort.runtime.errors import input_error
@@ -28,8 +27,6 @@ from cort.systems.base import System
 from cort.systems.results import Results
 
 TokenIds = npt.NDArray[np.int32]
-# Largest deviation from stored vectors, relative to their largest number; queries among which two are compared.
-TOLERANCE, COMPARED = 1e-5, 32
 
 
 class Model(NamedTuple):
@@ -71,33 +68,27 @@ class Tokenizer:
 
 
 class LightSearch:
-    """An encoder, and the stored vectors of all passages: exact search without an index to build, but slower.
+    """Static embeddings, and the stored vectors of all passages: exact search without an index to build, but slower.
 
     It takes one query at a time.
     """
 
     def __init__(self, results: Results, name: str) -> None:
-        """Open an encoder of an experiment, and compare it with the stored vectors of a short and a long query.
+        """Open an encoder of an experiment.
 
         :raises Exception: of any kind, if torch is needed.
         """
         model = with_vectors(results, "encoders", name)
-        self.tokenize = Tokenizer(model.folder, model.cleaning)
-        self._encode = light_encoder(model.folder, read_precision(model.files[0]))
+        encoder = static_encoder(model.folder)
+        if encoder is None:
+            raise ValueError(name)
+        self._encode, self.tokenize = encoder, Tokenizer(model.folder, model.cleaning)
         self._shards = open_shards(model.files, model_fingerprint(model.folder))
-        split = results.ranked_splits[-1]
-        [queries] = open_shards([results.at(paths.QUERY_VECTORS, encoder=name, split=split)])
-        tokens = Tokens(results.tokens("encoders", name, "queries." + split))
-        for row in np.argsort(tokens.lengths[:COMPARED])[[0, -1]].tolist():
-            stored = queries.table["embedding"][row].values.to_numpy()
-            self._type, largest = stored.dtype, np.abs(stored).max()
-            if not np.allclose(self._encode(tokens[row]), stored, np.finfo(self._type).eps, TOLERANCE * largest):
-                raise ValueError(split)
+        self._type = STORAGE[self._shards[0].storage].to_pandas_dtype()
 
     def encode(self, tokens: Sequence[TokenIds]) -> Vectors:
         """Compute a vector of shape (1, e), rounded as those of the passages are stored."""
-        [ids] = tokens
-        return self._encode(ids)[None].astype(self._type).astype(np.float32)
+        return self._encode(tokens).astype(self._type).astype(np.float32)
 
     def search(self, vectors: Vectors, depth: int) -> list[Ranking]:
         """Rank all passages for a vector, (1, e), by scores in double precision, rounded to single precision.

@@ -6,8 +6,8 @@ section 4; Solatorio, 2024, "GISTEmbed").
 
 from __future__ import annotations
 
+import copy
 import logging
-import os
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,10 +16,10 @@ import numpy.typing as npt
 import torch
 
 from cort.models.encoder import Encoder
+from cort.models.light import Vectors
 from cort.models.modules import Texts
-from cort.models.transformer import counted
 from cort.runtime.progress import Counter
-from cort.training.microbatches import Rows
+from cort.training.microbatches import Rows, meet
 
 log = logging.getLogger(__name__)
 
@@ -62,15 +62,36 @@ class Guide:
         return near
 
 
-def encode_start(encoder: Encoder, texts: Texts, rows: Rows, kind: str) -> ByRow:
-    """Encode rows with the encoder before training, on a GPU if there is one; `kind` names them in the log."""
-    rows, device = np.unique(rows), device_of_training()
-    encoder.eval().to(device)
-    parts = np.split(rows, range(TEXTS_AT_ONCE, len(rows), TEXTS_AT_ONCE))
-    with Counter(len(rows), f"{kind} encoded before training") as counter, counted(encoder, counter):
-        vectors = [texts.vectors(encoder, part, device) for part in parts]
-    encoder.train().cpu()
+def encode_start(encoder: Encoder, texts: Texts, rows: Rows, kind: str, precision: str) -> ByRow:
+    """Encode rows with the encoder before training, shared among the processes, as the stage `encode` does.
+
+    :param kind: of the texts, in the log.
+    """
+    rows, processes = np.unique(rows), meet()
+    device, size = processes.device, processes.num_processes
+    # Weights in half precision would stay so.
+    start = copy.deepcopy(encoder).eval()
+    start.place(device, precision)
+    parts, vectors = np.split(rows, range(TEXTS_AT_ONCE, len(rows), TEXTS_AT_ONCE)), list[Vectors]()
+    with Counter(len(rows), f"{kind} encoded before training", shown=processes.is_main_process) as counter:
+        for turn in (parts[first : first + size] for first in range(0, len(parts), size)):
+            mine = turn[processes.process_index :][:1]
+            own = [texts.vectors(start, part, device) for part in mine]
+            vectors += own if size == 1 else _exchanged(own, turn, start.dimension, processes)
+            counter.advance(sum(map(len, turn)))
     return ByRow(rows, np.concatenate(vectors))
+
+
+def _exchanged(own: list[Vectors], parts: list[Rows], dimension: int, processes: Any) -> list[Vectors]:
+    """Send the vectors of the part of this process, if it has one, to all; returns those of each process's part."""
+    exchanged: list[Vectors] = []
+    for rank, part in enumerate(parts):
+        mine = rank == processes.process_index
+        vectors = torch.from_numpy(own[0]) if mine else torch.empty((len(part), dimension))
+        vectors = vectors.to(processes.device)
+        torch.distributed.broadcast(vectors, rank)
+        exchanged.append(vectors.cpu().numpy())
+    return exchanged
 
 
 def report_left_out(guide: Guide, triples: Rows) -> None:
@@ -80,10 +101,3 @@ def report_left_out(guide: Guide, triples: Rows) -> None:
     log.log(
         logging.WARNING if share > 50 else logging.INFO, "left out as likely relevant: %.1f %% of hard negatives", share
     )
-
-
-def device_of_training() -> torch.device:
-    """Return the device on which accelerate will train in this process."""
-    if not torch.cuda.is_available() or os.environ.get("ACCELERATE_USE_CPU") == "true":
-        return torch.device("cpu")
-    return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())

@@ -28,7 +28,6 @@ from cort.runtime.errors import InputError, input_error
 from cort.runtime.files import atomic_folder
 from cort.runtime.progress import Counter
 from cort.training.checkpoints import Checkpoints
-from cort.training.guide import device_of_training
 from cort.training.microbatches import (
     Forward,
     MicroBatch,
@@ -37,6 +36,7 @@ from cort.training.microbatches import (
     add_gradients,
     halve_transformers,
     make_accelerator,
+    meet,
     tokens_kept,
 )
 from cort.training.outcome import CurvePoint, Selection, report_gain, write_curve
@@ -82,17 +82,15 @@ def train(options: Options, make_task: Callable[[Options], Task]) -> None:
 
     :param make_task: called after the seed is set, because it draws new weights.
     """
-    from accelerate import PartialState
-
-    make_deterministic(options.seed, options.threads)
+    make_deterministic(options.seed, options.threads, options.deterministic)
     task = make_task(options)
     checkpoints: Checkpoints | None = None
     if options.checkpoints is not None:
         checkpoints = Checkpoints(options.checkpoints, partial(_identity, options), options.checkpoint_every)
-    precision: Any = settle(options.precision, device_of_training(), options.checkpoints)
+    precision: Any = settle(options.precision, meet().device, options.checkpoints)
     settings = take(TrainingSettings, options).model_copy(update={"precision": precision})
     curve, selection = fit(task, settings, checkpoints, options.events)
-    if PartialState().is_main_process:
+    if meet().is_main_process:
         write_curve(options.output_curve, curve)
         write_artifact(options.output_selection, selection)
         if checkpoints:
@@ -100,16 +98,20 @@ def train(options: Options, make_task: Callable[[Options], Task]) -> None:
             checkpoints.remove()
 
 
-def make_deterministic(seed: int, threads: int) -> None:
-    """Fix every source of randomness, so that the same machine gives the same weights."""
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+def make_deterministic(seed: int, threads: int, deterministic: bool = True) -> None:
+    """Fix every source of randomness, so that the same machine gives the same weights.
+
+    :param deterministic: without it, GPUs may add up in another order each time.
+    """
     torch.set_num_threads(threads)
     torch.manual_seed(seed)
+    if deterministic:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     # Not `warn_only`: the backward pass of attention would then be nondeterministic on a GPU. `_run_or_rerun` warns.
-    torch.use_deterministic_algorithms(True)
+    torch.use_deterministic_algorithms(deterministic)
     # Filling new tensors would halve the speed, and no stage reads memory that it has not written.
-    deterministic: Any = torch.utils.deterministic
-    deterministic.fill_uninitialized_memory = False
+    filling: Any = torch.utils.deterministic
+    filling.fill_uninitialized_memory = False
 
 
 def _identity(options: TrainingOptions) -> str:
@@ -209,7 +211,6 @@ class _Loop:
             self.task.save("last")
             self.task.model.load_state_dict(self.state.best)
             self.task.save("best")
-        self.accelerator.end_training()
         return now.curve, selection
 
     def _train(self) -> None:
@@ -253,6 +254,7 @@ class _Loop:
         batches = self.task.split(examples, size, self.forward.room)
         for batch in batches:
             losses.append((batch, self._accumulate(batch, len(examples), batch is batches[-1])))
+        self.preemption.ask()
         add_gradients(self.model.parameters(), self.accelerator)
         self.last_loss = total_loss(step, losses, len(examples))
         limit = self.settings.max_gradient_norm or math.inf
@@ -268,7 +270,6 @@ class _Loop:
     def _accumulate(self, batch: MicroBatch, examples: int, completes: bool) -> Tensor:
         """Add the gradients of a micro-batch to those of the update; returns its losses, (mini-batches,)."""
         losses = self.task.losses(batch, self.forward)  # (mini-batches,)
-        self.preemption.ask()
         if not completes:
             self.preemption.leave_if_asked()
         with products_in(self.settings.precision):

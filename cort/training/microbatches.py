@@ -6,7 +6,6 @@ together, sorted by length. Up to rounding, the gradients are those of one mini-
 
 from __future__ import annotations
 
-import ctypes
 import os
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
@@ -43,25 +42,27 @@ ADDED_AT_ONCE = 16 * 1024**2
 LONGEST_WAIT = timedelta(days=1)
 
 
+def meet() -> Any:
+    """Join the process group, in a worker; returns the number of processes, and index and device of this one."""
+    from accelerate import PartialState
+    from accelerate.utils import parse_flag_from_env
+
+    on_cpu = parse_flag_from_env("ACCELERATE_USE_CPU")
+    return PartialState(on_cpu, timeout=LONGEST_WAIT) if "LOCAL_RANK" in os.environ else PartialState(on_cpu)
+
+
 def make_accelerator(precision: str) -> Any:
     """Set up device, precision and, in a worker, the process group."""
     from accelerate import Accelerator
-    from accelerate.utils import AutocastKwargs, InitProcessGroupKwargs
+    from accelerate.utils import AutocastKwargs
 
-    # Its autocast would include heads and projections (`halve_transformers`).
-    handlers: list[Any] = [AutocastKwargs(enabled=False)]
-    if "LOCAL_RANK" in os.environ:
-        handlers.append(InitProcessGroupKwargs(timeout=LONGEST_WAIT))
-    accelerator = Accelerator(
+    meet()
+    return Accelerator(
         mixed_precision="no" if PRECISIONS[precision] == torch.float32 else precision,
         step_scheduler_with_optimizer=False,
-        kwargs_handlers=handlers,
+        # Its autocast would include heads and projections (`halve_transformers`).
+        kwargs_handlers=[AutocastKwargs(enabled=False)],
     )
-    if torch.distributed.is_initialized():
-        # Deleting a group joins Gloo's threads while holding Python's global lock, which one of them may need to free a
-        # tensor: a deadlock. An extra reference keeps the group until its process ends.
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(torch.distributed.group.WORLD))
-    return accelerator
 
 
 def halve_transformers(model: nn.Module, precision: str, device: torch.device) -> None:

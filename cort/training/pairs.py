@@ -80,7 +80,8 @@ class PairTexts:
 def read_pairs(path: str, pairs: Pairs, options: RerankerTraining) -> PairTexts:
     """Look up the rows of all pairs.
 
-    :raises InputError: unknown ids, an empty table, a relevance other than 0 and 1, a group without a positive.
+    :raises InputError: unknown ids, an empty table, a relevance other than 0 and 1, a group without a positive, or of
+        several queries.
     """
     table = tables.read_table(path, tables.PAIRS)
     if not table.num_rows:
@@ -94,6 +95,12 @@ def read_pairs(path: str, pairs: Pairs, options: RerankerTraining) -> PairTexts:
     if not len(starts) or starts[0]:
         expected = "a positive, which begins a group"
         raise input_error(path, "a negative in the first row", expected, "sample the pairs again")
+    queries = rows[0]
+    if (other := np.flatnonzero(queries != np.repeat(queries[starts], np.diff([*starts, len(queries)])))).size:
+        fix = "choose another value of pairs.positives, or the loss pointwise"
+        raise input_error(
+            path, "a negative of another query than the positive before it", "groups", fix, int(other[0]) + 1
+        )
     settings = take(objective.settings, options)
     return PairTexts(
         *rows,

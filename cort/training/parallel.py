@@ -180,10 +180,11 @@ def _status(codes: Sequence[int], passed: int | None) -> int:
 
 def exit_with(main: Callable[[], int]) -> NoReturn:
     """Run the stage's `main` and exit with its status."""
-    if LAUNCHER not in os.environ:
+    if not {"LOCAL_RANK", LAUNCHER} & os.environ.keys():
         sys.exit(main())
-    die_with(int(os.environ[LAUNCHER]))
-    logging.disable(_muted())
+    if LAUNCHER in os.environ:
+        die_with(int(os.environ[LAUNCHER]))
+        logging.disable(_muted())
     try:
         status: object = main()
     except SystemExit as end:

@@ -129,8 +129,8 @@ def build_pools(
 ) -> tuple[pa.RecordBatch, dict[str, int]]:
     """Build a pool per query, and count what each filter drops.
 
-    Columns: `query_id`, the lists `positives` and `negatives`, and `ranks` of the negatives. Queries whose longest
-    ranking is shorter than `minimum_results` are dropped.
+    Columns: `query_id`, the lists `positives` and `negatives`, `ranks` of the negatives, and the positives among the
+    results, `retrieved`. Queries whose longest ranking is shorter than `minimum_results` are dropped.
     """
     relevant = qrels.filter(pc.greater_equal(qrels["relevance"], relevance_level)).combine_chunks()
     query_ids, queries = results.query_ids, results.queries
@@ -157,11 +157,14 @@ def build_pools(
     # The sort is stable: positives stay in the order of the file.
     rows = np.flatnonzero(np.isin(judged_queries, kept))
     by_query = rows[np.argsort(judged_queries[rows], kind="stable")]
+    retrieved = np.flatnonzero(excluded & (left > 0)[queries])
+    found = np.bincount(queries[retrieved], minlength=len(query_ids))
     columns = {
         "query_id": query_ids.take(pa.array(kept)),
         "positives": _lists(judged[kept], relevant["doc_id"].combine_chunks().take(pa.array(by_query))),
         "negatives": _lists(left[kept], results.doc_ids.take(pa.array(negatives))),
         "ranks": _lists(left[kept], pa.array(results.ranks[negatives], pa.int32())),
+        "retrieved": _lists(found[kept], results.doc_ids.take(pa.array(retrieved))),
     }
     return pa.record_batch(columns), counts
 

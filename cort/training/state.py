@@ -142,6 +142,24 @@ class TrainingState:
         self.optimizer.load_state_dict(state)
 
 
+def shared(checkpoint: Checkpoint | None, accelerator: Any) -> Checkpoint | None:
+    """Send what the first process has read to all others, but for the best model's weights, which only it needs."""
+    if accelerator.num_processes == 1:
+        return checkpoint
+    from accelerate.utils import broadcast_object_list
+
+    read = checkpoint.tensors if checkpoint else {}
+    needed = {name: (tensor.shape, tensor.dtype) for name, tensor in read.items() if not name.startswith(f"{BEST}.")}
+    state, needed = broadcast_object_list([checkpoint.state if checkpoint else None, needed])
+    if state is None:
+        return None
+    for name, (shape, kind) in needed.items():
+        tensor = read.get(name, torch.empty(shape, dtype=kind)).to(accelerator.device)
+        torch.distributed.broadcast(tensor, 0)
+        read.setdefault(name, tensor)
+    return Checkpoint(read, state)
+
+
 def random_states(device: torch.device) -> dict[str, Any]:
     """Return the random states of this process: torch's on CPU and `device`, Python's, and numpy's legacy generator."""
     states = {
@@ -191,7 +209,8 @@ class PreemptionHandler:
         if self._checkpoints is None:
             yield
             return
-        if checkpoint := self._checkpoints.newest():
+        first = self._accelerator.is_main_process
+        if checkpoint := shared(self._checkpoints.newest() if first else None, self._accelerator):
             self._state.restore(checkpoint)
             step, path = self._state.progress.step, self._checkpoints.path
             log.info("resumed at update %d of %d from %s", step, self._updates, path)
@@ -237,7 +256,6 @@ class PreemptionHandler:
         path = self._checkpoints.path
         if failure := self._save():
             raise input_error(path, f"{failure} at {name}", "room for a checkpoint", "make room and call it again")
-        self._accelerator.end_training()
         raise Interrupted(
             f"{name}: checkpoint written at update {step} of {self._updates}; call it again to resume from {path}",
             exit_status(self._signal),

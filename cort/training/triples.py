@@ -20,6 +20,7 @@ from cort.formats.shards import Tokens
 from cort.models.batching import sent
 from cort.models.encoder import Encoder, new_encoder
 from cort.models.modules import Texts
+from cort.models.precision import settle
 from cort.models.settings import EncoderSettings
 from cort.models.sparse_encoder import SparseEncoder, idf, new_sparse_encoder
 from cort.models.tokenizer import load_template
@@ -31,7 +32,7 @@ from cort.runtime.sections import Section
 from cort.training.guide import ByRow, Guide, encode_start, report_left_out
 from cort.training.loop import Task, save_trained
 from cort.training.losses import ENCODER_OBJECTIVES, SIMILARITIES, Batch
-from cort.training.microbatches import Forward, MicroBatch, Room, Rows, join_consecutive, open_caches
+from cort.training.microbatches import Forward, MicroBatch, Room, Rows, join_consecutive, meet, open_caches
 from cort.training.selection import Validation, make_pool, read_candidates
 from cort.training.settings import EncoderTraining
 
@@ -196,11 +197,11 @@ def make_objective(loss: str, options: Section, similarity: str) -> Callable[[Ba
     return lambda batch: objective.loss(batch, settings, similarity_of)
 
 
-def _guided(encoder: Encoder, margin: float, *parts: TripleTexts) -> list[TripleTexts]:
+def _guided(encoder: Encoder, margin: float, precision: str, *parts: TripleTexts) -> list[TripleTexts]:
     """Find likely false negatives with the encoder before training; passages of several parts are encoded once."""
     rows = np.concatenate([part.triples[1:].reshape(-1) for part in parts])
-    passages = encode_start(encoder, parts[0].passages, rows, "passages")
-    queries = [encode_start(encoder, part.queries, part.triples[0], "queries") for part in parts]
+    passages = encode_start(encoder, parts[0].passages, rows, "passages", precision)
+    queries = [encode_start(encoder, part.queries, part.triples[0], "queries", precision) for part in parts]
     guides = [Guide(margin, vectors, passages) for vectors in queries]
     report_left_out(guides[0], parts[0].triples)
     return [replace(part, guide=guide) for part, guide in zip(parts, guides, strict=True)]
@@ -251,7 +252,8 @@ def make_task(options: EncoderTraining) -> Task:
     per_epoch = len(training) // tables.count_epochs(options.triples)
     margin: float | None = vars(options)["relative_margin"]
     if margin is not None and isinstance(encoder, Encoder):
-        training, validation = _guided(encoder, margin, training, validation)
+        precision = settle(options.precision, meet().device, options.checkpoints)
+        training, validation = _guided(encoder, margin, precision, training, validation)
     candidates = read_candidates(options)
     pool = make_pool(candidates, caches[1], cache) if candidates else None
 

@@ -11,9 +11,9 @@ from sentence_transformers import CrossEncoder, SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Pooling
 
 from cort.formats.shards import Tokens
-from cort.models.cross_encoder import PairSettings, load_cross_encoder
+from cort.models.cross_encoder import PairSettings
 from cort.models.encoder import load_encoder, new_encoder
-from cort.models.rerankers import new_reranker
+from cort.models.rerankers import load_reranker, new_reranker
 from cort.models.settings import EncoderSettings
 from cort.models.tokenizer import fingerprint
 from cort.runtime.errors import InputError
@@ -296,7 +296,7 @@ def test_training_starts_from_all_released_weights(make, tmp_path):
     check_started(load_encoder(model), new_encoder(model, EncoderSettings(), seed=9))
     make.folder = tmp_path / "classifier"
     model = take_in(write_classifier(make, 2), tmp_path / "cross", "cross_encoder")
-    check_started(load_cross_encoder(model), new_reranker(model, PairSettings(), seed=9))
+    check_started(load_reranker(model), new_reranker(model, PairSettings(), seed=9))
 
 
 def test_static_embeddings_are_not_trained(make):

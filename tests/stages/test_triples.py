@@ -130,6 +130,16 @@ def test_a_group_may_have_fewer_negatives_or_none():
     assert table.to_pylist() == [{"epoch": 0, "query_id": "q", "doc_id": "a", "relevance": 1}]
 
 
+def test_with_retrieved_positives_each_result_is_a_pair(world, sample):
+    rows = sample("pairs", positives="retrieved")
+    rankings = read_run(world.path("ranking.trec")).by_query()
+    shown = [(query, doc, int(doc == world.target[query])) for query in world.query_ids for doc in rankings[query][:10]]
+    assert any(relevance for *_, relevance in shown)
+    for epoch in range(3):
+        own = [(row["query_id"], row["doc_id"], row["relevance"]) for row in rows if row["epoch"] == epoch]
+        assert own != sorted(own) == sorted(shown)
+
+
 def groups_of(rows):
     """Document ids of each group, the positive first, with the group's query."""
     starts = [place for place, row in enumerate(rows) if row["relevance"]]

@@ -8,6 +8,7 @@ import importlib
 import json
 import sys
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -16,7 +17,7 @@ from torch import nn
 
 from cort.runtime.cli import parser_of
 from cort.runtime.command_line import parse_options, take
-from cort.training import microbatches
+from cort.training import guide, microbatches
 from cort.training.loop import make_deterministic, share_of
 from cort.training.microbatches import Forward, add_gradients, make_accelerator
 from cort.training.settings import TrainingSettings
@@ -29,7 +30,10 @@ def gradients_of(stage, argv):
     options_class = importlib.import_module(f"cort.{stage}").Options
     options = parse_options(options_class, parser_of(options_class).parse_args(argv))
     make_deterministic(options.seed, 1)
-    task = importlib.import_module(f"cort.training.{'triples' if stage == 'train' else 'pairs'}").make_task(options)
+    module = importlib.import_module(f"cort.training.{'triples' if stage == 'train' else 'pairs'}")
+    # Several parts for each process.
+    with patch.object(guide, "TEXTS_AT_ONCE", 7):
+        task = module.make_task(options)
     model, accelerator = task.model.double().train(), make_accelerator("fp32")
     for module in model.modules():
         if isinstance(module, nn.Dropout):

@@ -10,7 +10,7 @@ from safetensors.torch import load_file, save_file
 from cort import tokenize
 from cort.formats import tables
 from cort.formats.shards import Tokens
-from cort.models.cross_encoder import load_cross_encoder
+from cort.models.cross_encoder import CrossEncoder
 from cort.models.encoder import load_encoder
 from cort.models.tokenizer import fingerprint
 from tests.support.common import write_rows
@@ -186,7 +186,7 @@ def vectors_of(model, tokens, kind):
 
 def logits_of(model, queries, passages):
     """Score the pairs of the rows of two caches."""
-    reranker = load_cross_encoder(model)
+    reranker = CrossEncoder.load(model)
     rows, pairs = np.arange(len(queries)), reranker.pairs(queries, passages)
     with torch.inference_mode():
         return pairs.score(reranker, rows, rows, torch.device("cpu")).numpy()

@@ -28,11 +28,12 @@ class Pool(NamedTuple):
     positives: list[str]
     negatives: list[str]
     ranks: list[int]
+    retrieved: list[str] = []  # noqa: RUF012 - never changed
 
 
 def pools_of(*pools):
     """Pools in columns."""
-    types = (pa.string(), pa.list_(pa.string()), pa.list_(pa.string()), pa.list_(pa.int32()))
+    types = (pa.string(), pa.list_(pa.string()), pa.list_(pa.string()), pa.list_(pa.int32()), pa.list_(pa.string()))
     columns = (pa.array(column, kind) for column, kind in zip(zip(*pools, strict=True), types, strict=True))
     return pa.record_batch(dict(zip(Pool._fields, columns, strict=True)))
 

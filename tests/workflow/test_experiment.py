@@ -85,7 +85,6 @@ def places_of(lines):
             {"pretrained": "model", "kind": "late_interaction"},
             {"term_weights": True, "loss": "softmax"},
         ),
-        ("rerankers own", {"pretrained": "model", "kind": "monot5"}, {"training": {}}),
         ("encoders encoder triples", {"last_rank": 20}, {"limit": 0, "sample": 5, "shuffle": True}),
         ("rerankers cross pairs", {"last_rank": 20}, {"unknown_ids": "drop"}),
         ("collection", {"irds": "antique"}, {"fields": {"id": "sku"}, "ids": "stem"}),
@@ -112,7 +111,6 @@ def test_a_key_that_others_alone_have_is_one_mistake_even_if_it_is_the_default(p
         ("encoders own", {"released": "a.ckpt"}, "pretrained or endpoint or base_model of a dense"),
         ("encoders own", {"kind": "sparse"}, "pretrained or base_model of a sparse"),
         ("rerankers own", {}, "pretrained or base_model of a cross_encoder"),
-        ("rerankers own", {"base_model": "small", "kind": "monot5"}, "pretrained of a monot5"),
         ("rerankers own", {"pretrained": "m", "training": {}, "kind": "conv_knrm"}, "base_model of a conv_knrm"),
     ],
 )

@@ -8,7 +8,7 @@ import torch
 import transformers
 
 from cort import pretrained
-from cort.models.cross_encoder import load_cross_encoder, new_cross_encoder
+from cort.models.cross_encoder import CrossEncoder, new_cross_encoder
 from cort.models.encoder import load_encoder, new_encoder
 from cort.models.sparse_encoder import load_sparse_encoder
 from cort.models.tokenizer import load_template, load_tokenizer
@@ -31,9 +31,9 @@ LOADS = {
     "start": ("encoder", lambda folder, lm: new_encoder(lm, ENCODER, 3, folder)),
     "base": ("base", lambda folder, _: new_encoder(folder, ENCODER, 3)),
     "base of pairs": ("base", lambda folder, _: new_cross_encoder(folder, PAIRS, 3)),
-    "pairs": ("pairs", lambda folder, _: load_cross_encoder(folder)),
-    "base as pairs": ("base", lambda folder, _: load_cross_encoder(folder)),
-    "encoder as pairs": ("encoder", lambda folder, _: load_cross_encoder(folder)),
+    "pairs": ("pairs", lambda folder, _: CrossEncoder.load(folder)),
+    "base as pairs": ("base", lambda folder, _: CrossEncoder.load(folder)),
+    "encoder as pairs": ("encoder", lambda folder, _: CrossEncoder.load(folder)),
     "pairs as encoder": ("pairs", lambda folder, _: load_encoder(folder)),
     "base as sparse": ("base", lambda folder, _: load_sparse_encoder(folder)),
     "weigher": ("weigher", None),

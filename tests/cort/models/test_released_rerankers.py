@@ -22,7 +22,6 @@ from tests.support.released import (
     weights_of,
     write_json,
     write_modules,
-    write_t5,
     write_transformer,
 )
 
@@ -158,70 +157,6 @@ def test_a_chat_template_without_both_roles_is_refused(judge, tmp_path, refused,
     folder = copy_model(judge[1], tmp_path / "peer")
     (folder / "chat_template.jinja").write_text(template)
     assert line in refused("pretrained", kind="cross_encoder", pretrained=folder, output=tmp_path / "out")
-
-
-@pytest.fixture(scope="module")
-def t5(tmp_path_factory):
-    """Folder of a T5 whose vocabulary has the answers of monoT5 and RankT5."""
-    from tokenizers import Tokenizer, models, pre_tokenizers, processors
-    from transformers import PreTrainedTokenizerFast
-
-    folder = tmp_path_factory.mktemp("t5")
-    names = {"pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"}
-    special, texts = [*names.values(), "<extra_id_10>"], [*QUERIES, *PASSAGES, "Query: Document: Relevant: true false"]
-    # Not trained, as the library's training differs each time: letters, and the first three of each word.
-    words = {f"\u2581{word}" for text in texts for word in text.split()}
-    pieces = [(letter, -9.0) for letter in sorted({*"".join(words)})]
-    pieces += [(piece, -3.0) for piece in sorted({word[:4] for word in words if len(word) > 1})]
-    unique = {**dict.fromkeys(special, 0.0), **dict(pieces)}
-    tokenizer = Tokenizer(models.Unigram([*unique.items()], unk_id=special.index("<unk>")))
-    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
-    tokenizer.add_special_tokens(special)
-    tokenizer.add_tokens(["\u2581true", "\u2581false"])
-    end = tokenizer.token_to_id("</s>")
-    tokenizer.post_processor = processors.TemplateProcessing(single="$A </s>", special_tokens=[("</s>", end)])
-    PreTrainedTokenizerFast(tokenizer_object=tokenizer, **names).save_pretrained(folder / "tokenizer")
-    return write_t5(folder / "model", folder / "tokenizer")
-
-
-@pytest.mark.parametrize("kind", ["monot5", "rankt5"])
-def test_encoder_decoders_follow_the_formulas_of_their_papers(t5, tmp_path, kind):
-    from transformers import AutoTokenizer, T5ForConditionalGeneration
-
-    folder = load(t5, tmp_path, kind)
-    model, tokenizer = T5ForConditionalGeneration.from_pretrained(t5), AutoTokenizer.from_pretrained(t5)
-    expected = []
-    for query, passage in PAIRS:
-        prompt = f"Query: {QUERIES[query]} Document: {PASSAGES[passage]}" + " Relevant:" * (kind == "monot5")
-        start = torch.tensor([[model.config.decoder_start_token_id]])
-        with torch.inference_mode():
-            logits = model(**tokenizer(prompt, return_tensors="pt"), decoder_input_ids=start).logits[0, 0]
-        answers = tokenizer.convert_tokens_to_ids(["\u2581true", "\u2581false", "<extra_id_10>"])
-        true, false, extra = logits[answers].double()
-        expected.append(float(torch.log_softmax(torch.stack([true, false]), 0) @ torch.tensor([1.0, -1.0]).double()))
-        if kind == "rankt5":
-            expected[-1] = float(extra)
-    scores = scores_of(folder, tmp_path)
-    assert np.abs(scores - expected).max() < 1e-4
-    assert scores.std() > 0.001
-    assert np.abs(scores - scores_of(folder, tmp_path, budget=1)).max() < 1e-5 * np.abs(scores).max()
-
-
-@pytest.mark.parametrize(("kind", "fits"), [("monot5", True), ("monot5", False), ("rankt5", False)])
-def test_encoder_decoders_truncate_only_pairs_that_do_not_fit(t5, tmp_path, kind, fits):
-    from transformers import AutoTokenizer
-
-    # The query has more than half of the 512 tokens.
-    query, passage, end = "the wren " * 90, "small " * (20 if fits else 200), " Relevant:" * (kind == "monot5")
-    folder = load(t5, tmp_path, kind)
-    caches = tokens_of(tmp_path, folder, [query.strip()], "query"), tokens_of(tmp_path, folder, [passage.strip()])
-    ids = frame_of(load_reranker(folder).pairs(*caches).sequences(FIRST, FIRST))[0].tolist()
-    tokenizer = AutoTokenizer.from_pretrained(t5)
-    whole = tokenizer(f"Query: {query.strip()} Document: {passage.strip()}{end}")["input_ids"]
-    assert (len(whole) <= 512) == fits
-    assert len(caches[0][0]) > 256
-    kept = len(tokenizer(end.strip(), add_special_tokens=False)["input_ids"]) + 1
-    assert ids == (whole if fits else whole[: 512 - kept] + whole[-kept:])
 
 
 def multi_vector(source, folder, layout, **settings):

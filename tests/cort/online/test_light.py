@@ -17,16 +17,12 @@ from cort.retrieval.exact import ExactIndex
 from cort.runtime.errors import InputError
 from tests.support.layouts import LAYOUTS, Maker, take_in
 from tests.support.online import SYSTEMS, results_with
-from tests.support.released import change_json, change_weights
+from tests.support.released import change_weights
 
 CPU = torch.device("cpu")
 QUERIES = ["neriga balune", "x", "", "neriga balune koba rilu bako 12 é", "[SEP] bako [CLS]", "ba " * 60]
 #: layouts of `test_pretrained` that are encoded without torch
-LIGHT = {
-    *("BERT", "BERT, cosine, not normalized", "BERT, inner product, tanh", "older names", "plain transformers"),
-    "weighted mean",
-    *("static", "static, prompts, inner product", "model2vec", "auto_map of a known type", "shards"),
-}
+LIGHT = {"static", "static, prompts, inner product", "model2vec"}
 
 
 def exact_search(shards):
@@ -82,8 +78,17 @@ class Experiment:
 
 
 @pytest.fixture
-def experiment(tmp_path, world, lm):
+def experiment(tmp_path, world):
     return Experiment(tmp_path / "results", world)
+
+
+@pytest.fixture
+def static(world, lm, tmp_path):
+    """Folder of a released model."""
+    torch.manual_seed(5)
+    make = Maker(tmp_path / "static", world, lm)
+    LAYOUTS["static"](make)
+    return take_in(make.folder, tmp_path / "model")
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -97,68 +102,49 @@ def test_a_released_model_gets_the_vectors_of_torch_or_is_left_to_it(experiment,
         assert experiment.compare() <= 1e-5
 
 
-@pytest.mark.parametrize(
-    "settings", [{}, {"pooling": "cls", "projection": False, "dimension": 32}, {"similarity": "inner_product"}]
-)
-def test_a_trained_model_gets_the_vectors_of_torch(make_encoder, experiment, settings):
-    # The last query has more than 12 tokens.
-    experiment.encode(make_encoder(query_segment=1, passage_segment=0, **settings))
-    assert experiment.compare() <= 1e-5
-
-
-def test_vectors_are_rounded_as_those_of_passages(make_encoder, experiment):
-    light = experiment.encode(make_encoder(), storage="fp16").open()
+def test_vectors_are_rounded_as_those_of_passages(static, experiment):
+    light = experiment.encode(static, storage="fp16").open()
     vector = light.encode(light.tokenize(["neriga"]))
     assert vector.dtype == np.float32
     assert np.array_equal(vector, vector.astype(np.float16))
 
 
-def move_queries(experiment):
-    [shard] = open_shards([experiment.queries])
-    [(ids, vectors)] = shard.blocks()
-    about = {"model": shard.model, "dimension": shard.dimension, "count": len(ids)}
-    write_shard(experiment.queries, [(ids, vectors * np.float32(1.0001))], **about)
+def files_of_weights(experiment):
+    return list(experiment.model.rglob("model.safetensors"))
 
 
 def double_weights(experiment):
     def double(weights):
-        weights["linear.weight"] *= 2
+        for weight in weights.values():
+            weight *= 2
 
-    change_weights(experiment.model / "2_Dense" / "model.safetensors", double)
+    change_weights(files_of_weights(experiment)[0], double)
 
 
 WRONG = {
-    "no vectors of queries": lambda experiment: experiment.queries.unlink(),
-    "no tokens": lambda experiment: shutil.rmtree(experiment.folder / "tokens"),
-    "other vectors of queries": move_queries,
-    "damaged vectors": lambda experiment: experiment.queries.write_bytes(b"ARROW1"),
     "other model": double_weights,
-    "another activation": lambda experiment: change_json(
-        experiment.model / "document_0_Transformer" / "config.json", num_hidden_layers=1
-    ),
-    "no weights": lambda experiment: (experiment.model / "2_Dense" / "model.safetensors").unlink(),
-    "damaged weights": lambda experiment: (experiment.model / "2_Dense" / "model.safetensors").write_bytes(b"1234567"),
+    "no weights": lambda experiment: [path.unlink() for path in files_of_weights(experiment)],
+    "damaged weights": lambda experiment: [path.write_bytes(b"1234567") for path in files_of_weights(experiment)],
     "no passages": lambda experiment: experiment.passages.unlink(),
 }
 
 
 @pytest.mark.parametrize("wrong", WRONG)
-def test_what_differs_or_is_damaged_is_left_to_torch(make_encoder, experiment, wrong):
-    assert experiment.encode(make_encoder()).open()
+def test_what_differs_or_is_damaged_is_left_to_torch(static, experiment, wrong):
+    assert experiment.encode(static).open()
     WRONG[wrong](experiment)
     assert experiment.open() is None
 
 
-@pytest.mark.usefixtures("bf16")
-def test_vectors_in_half_precision_are_left_to_torch(make_encoder, experiment):
-    assert experiment.encode(make_encoder(), precision="bf16").open() is None
-
-
-def test_systems_that_need_more_are_left_to_torch(make_encoder, experiment):
-    experiment.encode(make_encoder())
+def test_systems_that_need_more_are_left_to_torch(static, experiment):
+    experiment.encode(static)
     for name in ("bm25", "dense", "both", "graph", "reranked"):
         opened = open_light(experiment.results, open_systems(experiment.results, [name]))
         assert (opened is not None) == (name in ("bm25", "dense", "both"))
+
+
+def test_transformers_are_left_to_torch(make_encoder, experiment):
+    assert experiment.encode(make_encoder()).open() is None
 
 
 def light_of(path):

@@ -273,6 +273,9 @@ def test_make_deterministic_fixes_seed_threads_and_algorithms():
     assert not torch.equal(drawn[0], drawn[2])
     assert torch.are_deterministic_algorithms_enabled()
     assert torch.get_num_threads() == 1
+    make_deterministic(1, 1, deterministic=False)
+    assert not torch.are_deterministic_algorithms_enabled()
+    assert torch.equal(torch.rand(3), drawn[0])
 
 
 def test_the_curve_is_written_as_csv_with_absent_values_empty(tmp_path):

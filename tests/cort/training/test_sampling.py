@@ -32,7 +32,7 @@ def test_results_of_several_runs_are_merged_with_each_document_at_its_best_rank(
     assert found.sizes.tolist() == [4, 2, 1]
     assert list(rows) == [(0, "a", 1), (0, "c", 1), (0, "b", 2), (0, "y", 3), (1, "d", 1), (1, "e", 2), (2, "x", 1)]
     pools, counts = build_pools(judged({"1": ["c", "y"]}), 1, found, 4)
-    assert each_of(pools) == [Pool("1", ["c", "y"], ["a", "b"], [1, 2])]
+    assert each_of(pools) == [Pool("1", ["c", "y"], ["a", "b"], [1, 2], ["c", "y"])]
     assert counts["judged positives excluded from the negatives"] == 2
 
 
@@ -42,7 +42,7 @@ def test_each_filter_by_hand(tmp_path):
     positives |= {"not_in_the_run": "a", "nor_this_one": "b"}
     pools, counts = build_pools(judged(positives), 1, join_runs([run(tmp_path, rankings)], 2, 3), minimum_results=3)
     exactly = Pool("exactly", ["z"], ["b", "c"], [2, 3])
-    assert each_of(pools) == [exactly, Pool("some_relevant", ["b", "a", "q"], ["c"], [2])]
+    assert each_of(pools) == [exactly, Pool("some_relevant", ["b", "a", "q"], ["c"], [2], ["b"])]
     dropped = ("no judged positive", "ranking too short", "no negative left on these ranks")
     expected = {"queries in the ranking": 5, "queries kept": 2, "queries without results": 2}
     expected |= {f"dropped: {reason}": 1 for reason in dropped}
@@ -81,7 +81,8 @@ def test_pools_against_brute_force(tmp_path, seed):
         relevant = [doc for query, doc, grade in grades if query == query_id and grade >= level]
         kept = [(doc, i + 1) for i, doc in enumerate(ranking) if first <= i + 1 <= last and doc not in relevant]
         if relevant and len(ranking) >= minimum and kept:
-            expected.append(Pool(query_id, relevant, [doc for doc, _ in kept], [rank for _, rank in kept]))
+            found = [doc for doc in ranking[first - 1 : last] if doc in relevant]
+            expected.append(Pool(query_id, relevant, [doc for doc, _ in kept], [rank for _, rank in kept], found))
     assert each_of(pools) == expected
     assert counts["queries kept"] == len(expected)
     dropped = sum(count for name, count in counts.items() if name.startswith("dropped"))
