@@ -14,14 +14,12 @@ $(if $(filter $(TABLE),$(TABLES)),,$(error TABLE: found $(TABLE), expected one o
 endif
 # Installed first: packages that depend on torch then find it.
 TORCH := $(shell grep '^torch==' requirements.lock)
-# Installed alone: it must be compiled, and everything else works without it.
-HNSWLIB := $(shell grep '^hnswlib==' requirements.lock)
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 # The start of make, to time the set-up and the build separately.
 STARTED := $(shell date +%s)
 
 .DEFAULT_GOAL := results
-.PHONY: results summary inspect verdict matrix gate explore plan why environment hnswlib test lint bench gpu-check crash-test slurm-test full-size smoke-test docs lock clean-cache clean
+.PHONY: results summary inspect verdict matrix gate explore plan why environment test lint bench gpu-check crash-test slurm-test full-size smoke-test docs lock clean-cache clean
 
 # make expands a recipe after its prerequisites are made, so $(shell) below is the time at which the build starts.
 results: environment
@@ -87,17 +85,11 @@ environment: $(VENV)/.installed
 $(VENV)/.installed: requirements.lock
 	$(PYTHON) -c 'import sys; sys.exit("error: found Python %d.%d, expected 3.11 or newer; set PYTHON=" % sys.version_info[:2] if sys.version_info < (3, 11) else 0)'
 	$(PYTHON) -m venv $(VENV)
-	@echo 'Set-up, step 1 of 3: $(TORCH) and its dependencies, the largest download'
+	@echo 'Set-up, step 1 of 2: $(TORCH) and its dependencies, the largest download'
 	$(PIP) install $(TORCH)
-	@echo 'Set-up, step 2 of 3: the other locked packages'
-	grep --invert-match '^hnswlib==' requirements.lock | $(PIP) install --no-deps --requirement /dev/stdin
-	@echo 'Set-up, step 3 of 3: compile $(HNSWLIB)'
-	@$(PIP) install --no-deps --no-cache-dir $(HNSWLIB) > $(VENV)/hnswlib.log 2>&1 || echo "warning: $(HNSWLIB) could not be compiled (see $(VENV)/hnswlib.log); only systems with hnsw need it: install g++ and the Python headers, then run make hnswlib" >&2
+	@echo 'Set-up, step 2 of 2: the other locked packages'
+	$(PIP) install --no-deps --requirement requirements.lock
 	touch $@
-
-# For use after installing a compiler. No cache: its wheels may have been compiled on another machine.
-hnswlib: environment
-	$(PIP) install --no-deps --no-cache-dir --force-reinstall $(HNSWLIB)
 
 $(VENV)/.installed-dev: requirements-dev.lock $(VENV)/.installed
 	$(PIP) install --no-deps --requirement requirements-dev.lock

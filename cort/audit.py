@@ -1,9 +1,10 @@
 """Compare an approximate index with exact search: recall, time per query, and loss of effectiveness.
 
-For each search width (epsilon of an ONNG, ef of an HNSW index, probes of an IVF-PQ index) and each depth: the share of
-exact results that is found, the time per query, and how far the experiment's measures fall below those of the exact
-ranking. Queries are timed one at a time in one thread, after a warm-up, with the vectors of exact search in memory if
-they fit. They are a sample of the judged queries. An ef below the depth is skipped, because hnswlib refuses it.
+For each search width (epsilon of an ONNG, ef of an HNSW index, probes of an IVF-PQ index) and each depth: the share
+of results that score as the exact ones (a twin of the last is no miss), the time per query, and how far the
+experiment's measures fall below those of the exact ranking. Queries are timed one at a time in one thread, after a
+warm-up, with the vectors of exact search in memory if they fit. They are a sample of the judged queries. An ef below
+the depth is skipped: it keeps too few.
 
 Usage: python -m cort.audit graph --passages 1-of-2.arrow 2-of-2.arrow --queries queries.arrow --qrels qrels.parquet
            --kind hnsw --index hnsw --widths 1000 2000 --depths 10 100 1000 --measures RR@10 R@1000 --sample 500

@@ -26,7 +26,7 @@ from cort.evaluation.measures import Qrels, read_qrels
 from cort.evaluation.options import JudgedOptions
 from cort.evaluation.values import Values, check_named, read_values, refuse_unlike
 from cort.formats import tables
-from cort.formats.ids import positions
+from cort.formats.ids import joined, positions
 from cort.formats.runs import read_run
 from cort.reporting.explorer.page import Experiment, Texts, write_page
 from cort.reporting.explorer.rankings import combine, first_results, ranks_of, relevant_passages
@@ -86,7 +86,7 @@ def stage(options: Options) -> None:
         tops.append(first_results(documents, query_ids, options.results))
         ranks.append(ranks_of(documents.run, qrels, query_ids, relevant))
     if how != "none":
-        doc_ids = tables.read_column(options.passages, tables.PASSAGES, "doc_id").combine_chunks()
+        doc_ids = joined(tables.read_column(options.passages, tables.PASSAGES, "doc_id"))
         rows = positions(pa.array(relevant.doc_ids, "string"), documents_of(doc_ids, how))
         first = (
             doc_ids[row].as_py() if row >= 0 else name

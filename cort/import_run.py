@@ -30,7 +30,7 @@ import pyarrow.compute as pc
 
 from cort.formats import tables
 from cort.formats.fields import BadLine, checked_id, split_fields
-from cort.formats.ids import alphabetic_codes, is_in, unknown_ids
+from cort.formats.ids import alphabetic_codes, is_in, joined, unknown_ids
 from cort.formats.lines import iter_lines, iter_record_batches, iter_records
 from cort.formats.records import offsets_of
 from cort.formats.runs import (
@@ -125,12 +125,12 @@ def of_collection(run: Run, doc_ids: pa.ChunkedArray, source: str) -> Run:
     def known(ids: pa.Array) -> pa.Array:
         return pc.or_(is_in(ids, doc_ids), is_in(_first_passages(ids), doc_ids))
 
-    table, respelled, unknown = respell(pa.table({"doc_id": pa.chunked_array([run.doc_ids.cast("string")])}), known)
+    table, respelled, unknown = respell(pa.table({"doc_id": run.doc_ids}), known)
     if len(unknown):
-        results = int(pc.sum(pc.is_in(table["doc_id"], value_set=unknown)).as_py())
+        results = int(pc.sum(is_in(table["doc_id"], unknown)).as_py())
         found = f"document {shorten(unknown[0].as_py())} ({results} such results)"
         raise input_error(source, found, "only documents of this collection", "name a run over the same collection")
-    ids = table["doc_id"].combine_chunks()
+    ids = joined(table["doc_id"])
     whole = pc.invert(is_in(ids, doc_ids))
     if documents := int(pc.sum(whole).as_py() or 0):
         log.warning("%s: %d results are documents; their first passages stand for them", source, documents)
@@ -144,14 +144,14 @@ def of_collection(run: Run, doc_ids: pa.ChunkedArray, source: str) -> Run:
 
 
 def _first_passages(doc_ids: pa.Array) -> pa.Array:
-    return pc.binary_join_element_wise(doc_ids, "0", "#")
+    return pc.binary_join_element_wise(doc_ids, pa.scalar("0", doc_ids.type), pa.scalar("#", doc_ids.type))
 
 
 def _by_query(path: str | Path, table: pa.Table) -> Run:
     """Group results by query, ordered by rank or, without ranks, as in the file; scores are 1/rank."""
-    encoded = pc.dictionary_encode(table["query_id"].combine_chunks())
+    encoded = pc.dictionary_encode(joined(table["query_id"]))
     query_ids, queries = encoded.dictionary.to_pylist(), encoded.indices.to_numpy()
-    doc_ids = table["doc_id"].combine_chunks()
+    doc_ids = joined(table["doc_id"])
     refuse_repeated_documents(path, query_ids, queries, doc_ids)
     is_ranked = "rank" in table.column_names
     ranks = table["rank"].to_numpy() if is_ranked else np.arange(len(table))

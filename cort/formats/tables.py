@@ -30,6 +30,8 @@ IMPACTS = pa.schema({"id": "string", "tokens": pa.list_(pa.int32()), "impacts": 
 PER_QUERY = pa.schema({"query_id": "string", "measure": "string", "value": "float64"})
 
 ROW_GROUP = 65_536
+# Rows of passages that are decoded for the text of one of them.
+ROWS_READ_AT_ONCE = 2_048
 # What a file should be, and what to do if it is not.
 WHOLE = ("parquet file", "delete it and let it be built again")
 # What libraries raise for damaged bytes; an ArrowException may also be any of the others.

@@ -12,11 +12,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cort.formats import tables
+from cort.formats.ids import joined
 from cort.runtime.errors import input_error, shorten
 
-IDS = pa.schema([("doc_id", pa.string())])
 #: number of row groups whose texts stay in memory
-KEPT = 16
+KEPT = 256
 
 
 class Passages:
@@ -24,7 +24,7 @@ class Passages:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        ids = tables.read_table(path, IDS)["doc_id"].combine_chunks()
+        ids = joined(tables.read_column(path, tables.PASSAGES, "doc_id"))
         self._rows = pc.sort_indices(ids)
         self._ids = ids.take(self._rows)
         self._file = tables.open_parquet(path)

@@ -9,8 +9,9 @@ from __future__ import annotations
 import numpy as np
 
 from cort.formats.shards import open_shards
-from cort.retrieval.auditing import exact_search, measure
+from cort.retrieval.auditing import Scores, exact_search, measure
 from cort.retrieval.graph_search import open_index, open_queries, unit_lengths
+from cort.retrieval.rankings import Results, Vectors
 from cort.retrieval.search_options import AuditOptions, GraphOptions
 from cort.retrieval.vectors import PassageVectors
 from cort.runtime.errors import input_error
@@ -31,9 +32,15 @@ def stage(options: Options) -> None:
     graph = open_index(options.kind, options.index)
     passages = open_shards(options.passages, model=graph.meta.model)
     lengths = unit_lengths(PassageVectors(passages))
-    count = np.count_nonzero(lengths) if options.kind == "onng" else len(lengths)
-    if count != graph.meta.count:
+    nodes = np.flatnonzero(lengths) if options.kind == "onng" else np.arange(len(lengths))
+    if len(nodes) != graph.meta.count:
         expected = f"{graph.meta.count} as in {options.index}"
-        raise input_error(passages[0].path, f"{count} passages", expected, "build the index again")
-    queries = open_queries(options.queries, graph.meta)
-    measure(options, options.kind, graph, int(count), *exact_search(options, passages, queries))
+        raise input_error(passages[0].path, f"{len(nodes)} passages", expected, "build the index again")
+    exact, batches, qrels = exact_search(options, passages, open_queries(options.queries, graph.meta))
+
+    def exact_of(query: Vectors, found: Results) -> Scores:
+        """Score what was found: distances of ONNG are not exact."""
+        scores, _ = exact.best_of(query, nodes[found[1]], options.depths[-1])
+        return scores
+
+    measure(options, options.kind, graph, len(nodes), exact, batches, qrels, exact_of=exact_of)

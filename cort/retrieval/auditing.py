@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from cort.evaluation.measures import Qrels, evaluate_run, means, read_qrels
@@ -23,17 +24,20 @@ from cort.retrieval.audits import Audit, Exact, Milliseconds, Search
 from cort.retrieval.documents import as_documents
 from cort.retrieval.graph_search import Graph
 from cort.retrieval.indexes import INDEXES
-from cort.retrieval.rankings import Index, Rows, batches_of, rank
+from cort.retrieval.rankings import Index, Results, Rows, batches_of, rank
 from cort.retrieval.search_options import AuditOptions
 from cort.runtime.errors import input_error
 from cort.runtime.memory import free_memory
 from cort.runtime.progress import track
 
 if TYPE_CHECKING:
+    from cort.retrieval.exact import ExactIndex
     from cort.retrieval.ivfpq import IvfPq
 
 log = logging.getLogger(__name__)
 
+#: of some passages for a query
+Scores = npt.NDArray[np.floating]
 Result = TypeVar("Result")
 #: ids and vectors of some queries, or their token vectors
 Batch = tuple[Sequence[str], Any]
@@ -89,11 +93,13 @@ def measure(
     batches: Sequence[Batch],
     qrels: Qrels,
     candidates: int | None = None,
+    exact_of: Callable[[Any, Results], Scores] = lambda query, results: results[0],
 ) -> None:
     """Measure both searches, the index with each width at each depth that it allows, and write the audit.
 
     :param index_kind: name of the kind of the index.
     :param search: exact search, of which `batches` are the queries.
+    :param exact_of: the exact scores of what the index found for a query; default: its own are exact.
     """
     import torch
 
@@ -113,8 +119,11 @@ def measure(
         results, milliseconds = timed(own_search, [query[0] for query in queries])
         rankings = zip(deepest.query_ids, results, strict=True)
         found = run_of([Ranking(query_id, index.ids(rows), scores) for query_id, (scores, rows) in rankings])
-        both = zip(found, best[one.depth], strict=True)
-        recall = statistics.fmean(len({*own.doc_ids} & {*truly.doc_ids}) / len(truly.doc_ids) for own, truly in both)
+        least = [(len(ranking.scores), ranking.scores.min()) for ranking in best[one.depth]]
+        recall = statistics.fmean(
+            np.count_nonzero(exact_of(query[0], own) >= score) / count
+            for query, own, (count, score) in zip(queries, results, least, strict=True)
+        )
         values = evaluate(options, found, qrels)
         loss = {measure: value - values[measure] for measure, value in one.measures.items()}
         searches.append(Search(one.depth, loss, milliseconds, recall, width))
@@ -138,7 +147,7 @@ def measure(
 
 def exact_search(
     options: AuditOptions, passages: Sequence[Shard], queries: Sequence[Shard]
-) -> tuple[Index, list[Batch], Qrels]:
+) -> tuple[ExactIndex, list[Batch], Qrels]:
     """Return exact search, and queries drawn from embedding shards with their judgements."""
     from cort.retrieval.exact import ExactIndex
 

@@ -1,7 +1,7 @@
 """The audit of an index, as JSON: recall, time and loss for each search width and depth.
 
-`recall` is the share of the exact top `depth` that was found, `loss` the drop of a measure from the exact ranking.
-All values but `milliseconds` are reproducible.
+`recall` is the share of the top `depth` that score at least as the last of the exact ones, `loss` the drop of a
+measure from the exact ranking. All values but `milliseconds` are reproducible.
 """
 
 from dataclasses import dataclass

@@ -23,7 +23,7 @@ from cort.formats.shards import Shard
 from cort.retrieval import codes, halves
 from cort.retrieval.codes import Codes, is_fast
 from cort.retrieval.halves import Halves
-from cort.retrieval.rankings import QUERIES_AT_ONCE, Results, Rows, Vectors
+from cort.retrieval.rankings import QUERIES_AT_ONCE, Results, Rows, Vectors, exact_scores
 from cort.retrieval.topk import (
     QUERIES,
     FirstPass,
@@ -53,20 +53,18 @@ Map: TypeAlias = Callable[..., Iterable[Any]]
 class StoredVectors(Passages):
     """All passages, and the exact scores of some."""
 
-    def __init__(self, passages: Sequence[Shard]) -> None:
-        super().__init__(passages)
+    def __init__(self, passages: Sequence[Shard], vectors: PassageVectors | None = None) -> None:
+        super().__init__(passages, vectors)
         self._stored: StackedVectors = self.vectors
 
     def best_of(self, query: Vectors, rows: Rows, depth: int, known: Vectors | None = None) -> Results:
-        """Score these rows in double precision, round to single precision, and return the top `depth` as `search` does.
-
-        `vecdot` computes each pair alone, so the order of its additions depends only on the dimension.
+        """Score these rows exactly, and return the top `depth` as `search` does.
 
         :param known: scores of the rows, NaN where unknown.
         """
         unknown = np.isnan(known) if known is not None else np.ones(len(rows), bool)
         others = np.sort(rows[unknown])
-        scores = np.vecdot(self._stored[others].astype(np.float64), query.astype(np.float64)).astype(np.float32)
+        scores = exact_scores(self._stored[others], query)
         if known is not None:
             others, scores = np.concatenate([rows[~unknown], others]), np.concatenate([known[~unknown], scores])
         return self._doc_ids.best(scores, others, depth)
@@ -81,6 +79,7 @@ class ExactIndex(StoredVectors):
     :param first: the first pass. Default: halves on GPUs that they fit; int8 codes, a quarter of the memory, on CPUs
         that are fast with them, for single queries or if the vectors do not fit in memory, as large batches are slower
         with codes; otherwise single precision.
+    :param vectors: instead of those in the files.
     :raises InputError: for codes on a GPU, or on a CPU that multiplies them wrongly.
     """
 
@@ -93,10 +92,11 @@ class ExactIndex(StoredVectors):
         *,
         one_by_one: bool = False,
         first: First | None = None,
+        vectors: PassageVectors | None = None,
     ) -> None:
         # Lower precisions exceed the margin for rounding errors.
         torch.set_float32_matmul_precision("highest")
-        super().__init__(passages)
+        super().__init__(passages, vectors)
         numbers = len(self) * self.vectors.dimension
         on_cpu = set(devices) == {"cpu"}
         fits_memory = 4 * numbers <= memory_mb << 20

@@ -1,4 +1,4 @@
-"""Searches in graph indexes: ONNG (Iwasaki & Miyazaki, 2018) with NGT, HNSW (Malkov & Yashunin, 2018) with hnswlib.
+"""Searches in graph indexes: ONNG (Iwasaki & Miyazaki, 2018) with NGT, HNSW (Malkov & Yashunin, 2018) with faiss.
 
 The width of a search is the epsilon of an ONNG, or the ef of an HNSW index; wider searches find more and take longer.
 
@@ -12,7 +12,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -21,8 +21,8 @@ import pyarrow as pa
 from cort.formats.artifacts import read_artifact
 from cort.formats.shards import Shard, open_shards
 from cort.formats.tables import open_arrow
-from cort.retrieval.indexes import FIX, IDS_FILE, INDEXES, INSTALL_HNSWLIB, META_FILE
-from cort.retrieval.rankings import Approximate, DocIds, IndexSearch, Results, Rows, Vectors
+from cort.retrieval.indexes import FIX, IDS_FILE, INDEXES, META_FILE, load_faiss
+from cort.retrieval.rankings import Approximate, DocIds, IndexSearch, Results, Rows, Vectors, exact_scores
 from cort.retrieval.vectors import PassageVectors
 from cort.runtime.errors import input_error
 
@@ -30,13 +30,11 @@ from cort.runtime.errors import input_error
 UNIT_TOLERANCE = 0.01
 MEASURED_AT_ONCE = 65_536
 IDS = pa.schema({"id": "string"})
-# The distance of HNSW: 1 - inner product.
-HNSW_SPACE = "ip"
 QUERIES_PER_BLOCK = 64
 
 #: finds for a vector, with a width, in one thread, at most `depth` passages, fewer if no more are reached: their rows
 #: and scores
-Nearest: TypeAlias = Callable[[Vectors, float, int], tuple[npt.ArrayLike, npt.NDArray[np.float64]]]
+Nearest: TypeAlias = Callable[[Vectors, float, int], tuple[npt.ArrayLike, npt.NDArray[np.floating]]]
 
 
 @dataclass(frozen=True)
@@ -64,7 +62,7 @@ class Graph:
     def search(self, query: Vectors, width: float, depth: int) -> Results:
         """Rank the nearest passages by inner product; for a query that is zero all, as exact search does."""
         rows: npt.ArrayLike = np.arange(self.meta.count)
-        scores = np.zeros(self.meta.count)
+        scores: npt.NDArray[np.floating] = np.zeros(self.meta.count)
         if query.any():
             rows, scores = self.nearest(query, width, depth)
         return self.doc_ids.best(scores, np.array(rows, np.int64), depth)
@@ -88,25 +86,20 @@ def _open_onng(folder: Path, meta: Meta) -> Nearest:
 
 
 def _open_hnsw(folder: Path, meta: Meta) -> Nearest:
-    index = library().Index(space=HNSW_SPACE, dim=meta.dimension)
-    index.load_index(str(folder / INDEXES["hnsw"].files[0]))
+    faiss = load_faiss()
+    # Vectors and edges are mapped, and need not fit in memory.
+    index = faiss.read_index(str(folder / INDEXES["hnsw"].files[0]), faiss.IO_FLAG_MMAP_IFC)
+    vectors = faiss.rev_swig_ptr(faiss.downcast_index(index.storage).get_xb(), meta.count * meta.dimension)
+    vectors = vectors.reshape(meta.count, meta.dimension)
 
-    def nearest(query: Vectors, width: float, depth: int) -> tuple[npt.ArrayLike, npt.NDArray[np.float64]]:
+    def nearest(query: Vectors, width: float, depth: int) -> tuple[npt.ArrayLike, npt.NDArray[np.floating]]:
         """Keep the best `width` passages found so far, and stop when none of them has a better neighbour."""
-        index.set_ef(int(width))
-        results = np.zeros((1, 0), np.int64), np.zeros((1, 0), np.float32)
-        least, most = 0, min(depth, meta.count)
-        k = most
-        # hnswlib fails if it reaches fewer than k passages: bisect for the most that it can reach.
-        while least < most:
-            try:
-                results = index.knn_query(query, k=k, num_threads=1)
-                least = k
-            except RuntimeError:
-                most = k - 1
-            k = (least + most + 1) // 2
-        (rows,), (distances,) = results
-        return rows, 1.0 - distances.astype(np.float64)
+        faiss.omp_set_num_threads(1)
+        width_of = faiss.SearchParametersHNSW(efSearch=int(width))
+        _, (rows,) = index.search(query[None], min(depth, meta.count), params=width_of)
+        rows = np.sort(rows[rows >= 0])
+        # faiss rounds equal products differently.
+        return rows, exact_scores(vectors[rows], query)
 
     return nearest
 
@@ -117,7 +110,7 @@ KINDS: Mapping[str, Callable[[Path, Meta], Nearest]] = {"onng": _open_onng, "hns
 def open_index(kind: str, folder: str | Path) -> Graph:
     """Open an index for searching.
 
-    :raises InputError: if it is of another kind or damaged, or the library is not installed.
+    :raises InputError: if it is of another kind or damaged.
     """
     folder = Path(folder)
     meta = read_artifact(folder / META_FILE, Meta)
@@ -127,13 +120,13 @@ def open_index(kind: str, folder: str | Path) -> Graph:
     try:
         nearest = KINDS[kind](folder, meta)
     except (RuntimeError, TypeError, MemoryError) as error:
-        found = f"an index that cannot be read ({error})"
+        found = f"an index that cannot be read ({str(error).splitlines()[0]})"
         raise input_error(folder / INDEXES[kind].files[0], found, "a complete index", FIX) from error
     return Graph(nearest, DocIds(open_arrow(folder / IDS_FILE, "list of ids", FIX)["id"]), meta)
 
 
-class GraphSearch(IndexSearch):
-    """An open graph with the width of its searches."""
+class ForkedSearch(IndexSearch):
+    """An open ONNG with the width of its searches."""
 
     def search(self, queries: Vectors, depth: int) -> list[Results]:
         """Rank passages for each query, several blocks of queries at a time."""
@@ -148,6 +141,8 @@ class GraphSearch(IndexSearch):
 
 
 _shared: Approximate
+#: searches for many queries
+SEARCHES: Mapping[str, type[IndexSearch]] = {"onng": ForkedSearch, "hnsw": IndexSearch}
 
 
 def _search(query: Vectors, width: float, depth: int) -> Results:
@@ -170,12 +165,3 @@ def unit_lengths(vectors: PassageVectors) -> Vectors:
         fix = "use exact retrieval for a model that does not normalise, or encode again"
         raise input_error(vectors.source, f"a vector of length {wrong[0]:.4g}", "unit vectors", fix)
     return lengths
-
-
-def library() -> Any:
-    """Import hnswlib, the one dependency that must be compiled; an `InputError` says if it is not installed."""
-    try:
-        import hnswlib
-    except ImportError as error:
-        raise input_error("hnswlib", "no such package", "hnswlib 0.8.0", INSTALL_HNSWLIB) from error
-    return hnswlib

@@ -1,39 +1,68 @@
-"""An HNSW graph of vectors (Malkov & Yashunin, 2018), with hnswlib.
+"""An HNSW graph of vectors (Malkov & Yashunin, 2018), with faiss.
 
-The distance is 1 - inner product, of unit vectors. One thread inserts the passages in order and draws their layers
-with a fixed seed; with more threads, layers and edges would depend on scheduling.
+Vectors are compared by inner product, of unit vectors. faiss links the vectors of a block without regard to the order
+in which threads finish, so their number changes nothing. With --checkpoints, the graph is saved from time to time, and
+an interrupted build resumes from it, to the same bytes.
 
 Reads:  embedding shards of the passages, unit vectors
 Writes: a folder with graph.hnsw, ids.arrow (id of each vector, in order) and meta.json
 """
 
+from __future__ import annotations
+
+import os
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
 from cort.config.models import Hnsw
 from cort.retrieval.graph_build import blocks, complete, nodes_of
-from cort.retrieval.graph_search import HNSW_SPACE, library
-from cort.retrieval.indexes import INDEXES
-from cort.runtime.files import atomic_folder
-from cort.runtime.sections import ArrowFile, FolderPath, Several
+from cort.retrieval.graph_checkpoints import Checkpoints, GraphBuildOptions
+from cort.retrieval.indexes import INDEXES, load_faiss
+from cort.runtime.files import atomic_folder, temporary_folder
+from cort.runtime.sections import Threads
 
-HNSW_SEED = 100
+FILE = INDEXES["hnsw"].files[0]
 
 
-class Options(Hnsw):
+class Options(Hnsw, GraphBuildOptions):
     """Options of this stage."""
 
-    passages: Several[ArrowFile]
-    """All embedding shards."""
-    output: FolderPath
+    threads: Threads = len(os.sched_getaffinity(0))
+
+
+def open_unfinished(options: Options, dimension: int, work: Path, added: int) -> Any:
+    """Return a graph to which vectors can be added: an empty one, or the saved one of `added` vectors in `work`."""
+    faiss = load_faiss()
+    if added:
+        index = faiss.read_index(str(work / FILE))
+        # The generator of layers is not stored; it draws one number for each vector.
+        for _ in range(added):
+            index.hnsw.rng.rand_float()
+    else:
+        index = faiss.IndexHNSWFlat(dimension, options.M, faiss.METRIC_INNER_PRODUCT)
+        index.hnsw.efConstruction = options.ef_construction
+    # Without it, copies of one vector leave each other few edges to other passages.
+    index.keep_max_size_level0 = True
+    return index
 
 
 def stage(options: Options) -> None:
-    """Build the index; it does not depend on how passages are divided into shards."""
-    hnswlib = library()
+    """Build the index; it depends on neither shards nor threads."""
+    faiss = load_faiss()
+    faiss.omp_set_num_threads(options.threads)
     vectors, rows = nodes_of(options.passages, zeros=True)
     how = {"M": options.M, "ef_construction": options.ef_construction}
-    with atomic_folder(options.output) as folder:
-        index = hnswlib.Index(space=HNSW_SPACE, dim=vectors.dimension)
-        index.init_index(max_elements=len(rows), random_seed=HNSW_SEED, **how)
-        for block in blocks(vectors, rows):
-            index.add_items(block, num_threads=1)
-        index.save_index(str(folder / INDEXES["hnsw"].files[0]))
-        complete(folder, "hnsw", vectors, rows, {**how, "space": HNSW_SPACE})
+    checkpoints = Checkpoints(options, __name__, [how, version("faiss-cpu")])
+    with atomic_folder(options.output) as folder, temporary_folder(options.output) as work:
+        added = checkpoints.restore(work)
+        index = open_unfinished(options, vectors.dimension, work, added)
+        for block in blocks(vectors, rows, added):
+            index.add(block)
+            added += len(block)
+            if checkpoints.due():
+                faiss.write_index(index, str(work / FILE))
+                checkpoints.keep(work, added)
+        faiss.write_index(index, str(folder / FILE))
+        complete(folder, "hnsw", vectors, rows, how)
+    checkpoints.remove()

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from cort.config.fields import Seed
 from cort.config.models import IvfPq
 from cort.formats.artifacts import write_artifact
-from cort.retrieval.indexes import META_FILE
+from cort.retrieval.indexes import META_FILE, load_faiss
 from cort.runtime.errors import input_error
 from cort.runtime.files import atomic_folder
 from cort.runtime.progress import track
@@ -65,7 +65,7 @@ def stage(options: Options) -> None:
     from cort.retrieval import ivfpq
     from cort.retrieval.max_similarity import extent_of
 
-    faiss = ivfpq.library()
+    faiss = load_faiss()
     vectors = ivfpq.open_vectors(options.passages)
     lists = choose_lists(options, vectors)
     origin, extent, tokens = ivfpq.origin_of(vectors), extent_of(vectors), len(vectors)

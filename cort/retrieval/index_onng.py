@@ -13,123 +13,46 @@ Reads:  embedding shards of the passages, unit vectors
 Writes: a folder with NGT's files (grp, obj, prf, robj, tre), ids.arrow (id of each vector, in order) and meta.json
 """
 
-import hashlib
-import json
 import logging
 import os
-import shutil
-import time
-from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
 from cort.config.models import Onng
-from cort.formats.artifacts import read_artifact, write_artifact
 from cort.retrieval.graph_build import blocks, complete, nodes_of
+from cort.retrieval.graph_checkpoints import Checkpoints, GraphBuildOptions
 from cort.retrieval.indexes import IDS_FILE, INDEXES
 from cort.retrieval.rankings import Rows
 from cort.retrieval.vectors import PassageVectors
-from cort.runtime.checksums import checksum
-from cort.runtime.errors import InputError, input_error
 from cort.runtime.files import atomic_folder, temporary_folder
-from cort.runtime.program import program_of
-from cort.runtime.sections import ArrowFile, FolderPath, Maybe, Several, Threads
+from cort.runtime.sections import Threads
 
 DISTANCE = "Normalized L2"
-
-PROGRESS_FILE = "progress.json"
 
 log = logging.getLogger(__name__)
 
 
-class Options(Onng):
+class Options(Onng, GraphBuildOptions):
     """Options of this stage."""
 
-    passages: Several[ArrowFile]
-    """All embedding shards."""
     threads: Threads = len(os.sched_getaffinity(0))
-    checkpoints: Maybe[FolderPath] = None
-    """Keeps the unfinished ANNG; removed at the end."""
-    checkpoint_every: float = 600.0
-    output: FolderPath
 
 
-@dataclass(frozen=True)
-class Progress:
-    """What belongs to a saved unfinished ANNG: its identity, the number of vectors added, checksums of NGT's files."""
-
-    identity: str
-    added: int
-    files: dict[str, str]
-
-
-@dataclass(frozen=True)
-class Checkpoint:
-    """Folder of an unfinished ANNG, replaced as a whole after `every` seconds."""
-
-    folder: Path
-    identity: str
-    every: float
-
-    def restore(self, work: Path) -> int:
-        """Copy the saved graph to `work` if it is whole and of this build; return its number of vectors, or 0."""
-        if not self.folder.exists():
-            return 0
-        try:
-            saved = read_artifact(self.folder / PROGRESS_FILE, Progress)
-            # NGT crashes on some damage.
-            for path in map(self.folder.joinpath, saved.files):
-                if checksum(path) != saved.files[path.name]:
-                    raise input_error(path, "other bytes", "those that were written", "delete it")
-        except (InputError, OSError) as error:
-            log.warning("the build begins anew, without a damaged checkpoint: %s", error)
-            shutil.rmtree(self.folder)
-            return 0
-        if saved.identity != self.identity:
-            log.info("%s holds an unfinished graph of another build: ignored", self.folder)
-            return 0
-        shutil.copytree(self.folder, work, ignore=shutil.ignore_patterns(PROGRESS_FILE))
-        log.info("resumes after %d vectors", saved.added)
-        return saved.added
-
-    def keep(self, work: Path, added: int) -> None:
-        """Replace the saved graph by the files that NGT has just written to `work` and does not read again."""
-        with atomic_folder(self.folder) as folder:
-            for path in work.iterdir():
-                shutil.move(path, folder / path.name)
-            sums = {path.name: checksum(path) for path in folder.iterdir()}
-            write_artifact(folder / PROGRESS_FILE, Progress(self.identity, added, sums))
-
-
-def _identity(options: Options) -> str:
-    """Hash all that determines the bytes of an ANNG; how the vectors are divided into shards also counts."""
-    decisive = {
-        "vectors": [*map(checksum, options.passages)],
-        "edges": options.edges,
-        "program": [program_of(__name__), version("ngt")],
-    }
-    return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()
-
-
-def _build_anng(
-    options: Options, vectors: PassageVectors, rows: Rows, path: Path, checkpoint: Checkpoint | None
-) -> None:
+def _build_anng(options: Options, vectors: PassageVectors, rows: Rows, folder: Path, checkpoints: Checkpoints) -> None:
     import ngtpy
 
-    added = checkpoint.restore(path) if checkpoint else 0
+    added = checkpoints.restore(folder)
     if not added:
         # 0: a search follows all edges; the optimized graph has few anyway.
         limits = {"edge_size_for_creation": options.edges, "edge_size_for_search": 0}
-        ngtpy.create(str(path), vectors.dimension, distance_type=DISTANCE, **limits)
-    index = ngtpy.Index(str(path), log_disabled=True)
-    saved = time.monotonic()
+        ngtpy.create(str(folder), vectors.dimension, distance_type=DISTANCE, **limits)
+    index = ngtpy.Index(str(folder), log_disabled=True)
     for block in blocks(vectors, rows, added):
         index.batch_insert(block, num_threads=options.threads)
         added += len(block)
-        if checkpoint and time.monotonic() - saved >= checkpoint.every:
+        if checkpoints.due():
             index.save()
-            checkpoint.keep(path, added)
-            saved = time.monotonic()
+            checkpoints.keep(folder, added)
     index.save()
     index.close()
 
@@ -140,12 +63,10 @@ def stage(options: Options) -> None:
 
     # NGT leaves out vectors that are zero in silence, which would move the rows of the others.
     vectors, rows = nodes_of(options.passages, zeros=False)
-    checkpoint = None
-    if options.checkpoints:
-        checkpoint = Checkpoint(Path(options.checkpoints) / "anng", _identity(options), options.checkpoint_every)
+    checkpoints = Checkpoints(options, __name__, [options.edges, version("ngt")])
     with atomic_folder(options.output) as folder, temporary_folder(options.output) as work:
         plain, optimized = work / "anng", work / "onng"
-        _build_anng(options, vectors, rows, plain, checkpoint)
+        _build_anng(options, vectors, rows, plain, checkpoints)
         edges = {"outgoing": options.outgoing, "incoming": options.incoming}
         optimizer = ngtpy.Optimizer(**{f"num_of_{kind}s": number for kind, number in edges.items()}, log_disabled=True)
         optimizer.set_processing_modes(
@@ -161,5 +82,4 @@ def stage(options: Options) -> None:
         for name in {*INDEXES["onng"].files} - {IDS_FILE}:
             os.replace(optimized / name, folder / name)
         complete(folder, "onng", vectors, rows, {"edges": options.edges, **edges, "distance": DISTANCE})
-    if checkpoint:
-        shutil.rmtree(checkpoint.folder.parent, ignore_errors=True)
+    checkpoints.remove()

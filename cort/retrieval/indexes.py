@@ -3,16 +3,14 @@
 The workflow imports this module, too, so it imports no library of indexes or vectors.
 """
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from cort.config.systems import HnswSearch, IvfPqSearch, OnngSearch
 from cort.runtime.sections import default_of
 
-#: how to install the library for IVF-PQ
-INSTALL_FAISS = "`pip install faiss-cpu==1.15.1`"
-#: how to compile the library for HNSW
-INSTALL_HNSWLIB = "install g++ and the headers of Python, then `make hnswlib` or `pip install hnswlib==0.8.0`"
 META_FILE, IDS_FILE = "meta.json", "ids.arrow"
 FIX = "delete the index and build it again"
 # Recall of exact search that an audit's choice must reach, by default.
@@ -59,3 +57,11 @@ INDEXES: Mapping[str, IndexKind] = {
 }
 #: the kinds for the vectors of an encoder alone
 GRAPHS = ("onng", "hnsw")
+
+
+def load_faiss() -> Any:
+    """Import faiss without its messages about builds for other processors."""
+    logging.getLogger("faiss.loader").setLevel(logging.WARNING)
+    import faiss
+
+    return faiss

@@ -9,7 +9,6 @@ An index is a folder with faiss' own file, which is memory-mapped, and meta.json
 """
 
 import hashlib
-import logging
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -27,7 +26,7 @@ from cort.formats.artifacts import read_artifact
 from cort.formats.shards import AGAIN, Origin, TokenShard, all_ids, open_shards, open_token_shards
 from cort.formats.tables import open_arrow
 from cort.retrieval.exact import StoredVectors
-from cort.retrieval.indexes import FIX, INDEXES, INSTALL_FAISS, META_FILE
+from cort.retrieval.indexes import FIX, INDEXES, META_FILE, load_faiss
 from cort.retrieval.max_similarity import Extent, QueryVectors, TokenIndex
 from cort.retrieval.rankings import IndexSearch, Results, Rows, Vectors
 from cort.retrieval.vectors import PassageVectors
@@ -58,17 +57,6 @@ class Meta:
     bytes_per_vector: int
     seed: int
     bytes: dict[str, int]
-
-
-def library() -> Any:
-    """Import faiss, an extra of this project; an `InputError` says if it is not installed."""
-    # Hide its messages about builds for other processors.
-    logging.getLogger("faiss.loader").setLevel(logging.WARNING)
-    try:
-        import faiss
-    except ImportError as error:
-        raise input_error("faiss", "no such package", "faiss, for indexes of the kind ivfpq", INSTALL_FAISS) from error
-    return faiss
 
 
 def default_lists(tokens: int) -> int:
@@ -119,7 +107,7 @@ def chunks(vectors: PassageVectors) -> Iterator[tuple[Vectors, Rows]]:
 
 def train(sample: Vectors, similarity: str, lists: int, bytes_per_vector: int, seed: int, threads: int) -> Any:
     """Train the lists and codewords of an index without vectors."""
-    faiss = library()
+    faiss = load_faiss()
     faiss.omp_set_num_threads(threads)
     dimension = sample.shape[1]
     # Among unit vectors, the nearest is the one with the largest product.
@@ -156,7 +144,7 @@ class IvfPq:
 
     def search(self, query: Vectors | QueryVectors, width: float, depth: int) -> Results:
         """Rank the passages that the index finds for a vector, or for the tokens of a query, in one thread of faiss."""
-        faiss = library()
+        faiss = load_faiss()
         faiss.omp_set_num_threads(1)
         torch.set_num_threads(1)
         vectors = query.vectors if isinstance(query, QueryVectors) else query[None]
@@ -200,9 +188,9 @@ def open_ivfpq(folder: str | Path, passages: Scoring, candidates: int) -> IvfPq:
     """Open an index of the vectors of these passages.
 
     :param candidates: as of `IvfPq`.
-    :raises InputError: if the index is of other vectors or damaged, or faiss is not installed.
+    :raises InputError: if the index is of other vectors or damaged.
     """
-    faiss = library()
+    faiss = load_faiss()
     folder = Path(folder)
     meta = read_artifact(folder / META_FILE, Meta)
     _refuse_others(folder, meta, passages.vectors)

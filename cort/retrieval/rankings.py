@@ -24,6 +24,15 @@ Results: TypeAlias = tuple[npt.NDArray[np.floating], Rows]
 QUERIES_AT_ONCE = 512
 
 
+def exact_scores(vectors: npt.NDArray[np.floating], query: Vectors) -> Vectors:
+    """Multiply vectors, (rows, e), with a query in double precision, and round to single precision.
+
+    `vecdot` computes each pair alone, so the order of its additions depends only on the dimension.
+    """
+    scores: Vectors = np.vecdot(vectors.astype(np.float64), query.astype(np.float64)).astype(np.float32)
+    return scores
+
+
 class DocIds:
     """The doc_ids of all passages by row."""
 

@@ -7,7 +7,9 @@ storage does; `int8` rounds each number of a passage to one of 256 values, evenl
 component has in the collection, and leaves queries as they are.
 """
 
-from collections.abc import Sequence
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -29,10 +31,57 @@ BLOCK, FITTED = 8_192, 65_536
 TOLERANCE = 1e-3
 
 
+class ByteVectors(PassageVectors):
+    """The vectors of all passages with a byte for each number; they are computed from these in blocks.
+
+    That takes longer than a product: where memory allows, an `ExactIndex` holds them in single precision.
+
+    :param blocks: yields the vectors before they are rounded; called twice.
+    """
+
+    def __init__(self, passages: Sequence[Shard], dimension: int, blocks: Callable[[], Iterator[Vectors]]) -> None:
+        super().__init__(passages)
+        self._length, self.dimension = super().__len__(), dimension
+        low, high = np.full(dimension, np.inf, np.float32), np.full(dimension, -np.inf, np.float32)
+        for block in blocks():
+            low, high = np.minimum(low, block.min(axis=0)), np.maximum(high, block.max(axis=0))
+        self._low = low.astype(np.float64)
+        step = high - self._low
+        #: between neighbours of 256 values, evenly spaced from the smallest to the largest of a component
+        self._step = np.where(step > 0, step, 255) / 255
+        self._bytes = np.empty((self._length, dimension), np.uint8)
+        start = 0
+        for block in blocks():
+            self._bytes[start : start + len(block)] = np.rint((block - self._low) / self._step)
+            start += len(block)
+
+    @property
+    def longest(self) -> float | None:
+        """Not known: rounding may lengthen vectors."""
+        return None
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __getitem__(self, rows: Rows) -> Vectors:
+        """Compute the vectors in these rows; shape (rows, dimension)."""
+        return self._of(self._bytes[rows])
+
+    def pieces(self, start: int, end: int) -> Iterator[tuple[int, Vectors]]:
+        """Yield the vectors from row `start` to row `end` in blocks, each with its first row."""
+        for row in range(start, end, BLOCK):
+            yield row, self._of(self._bytes[row : min(row + BLOCK, end)])
+
+    def _of(self, numbers: npt.NDArray[np.uint8]) -> Vectors:
+        vectors: Vectors = (self._low + numbers * self._step).astype(np.float32)
+        return vectors
+
+
 class Reduction:
     """A map from the vectors of a model to smaller ones.
 
-    :ivar shards: the reduced passages, in memory, as if an encoder had stored them.
+    :ivar shards: the reduced passages, in memory, as if an encoder had stored them; with int8 the stored ones.
+    :ivar vectors: those of the passages.
     """
 
     def __init__(self, passages: Sequence[Shard], reduced: Reduced) -> None:
@@ -49,7 +98,13 @@ class Reduction:
         if self._dimension < whole and not first:
             with self._libraries.limit(limits=1, user_api="blas"):
                 self._components = _principal_components(passages, self._dimension)
-        self.shards = [self._stored(passages)]
+        self.shards: Sequence[Shard]
+        if self._storage == "int8":
+            self.shards, blocks = passages, lambda: map(self._reduced, PassageVectors(passages).copies(BLOCK))
+            self.vectors: PassageVectors = ByteVectors(passages, self._dimension, blocks)
+        else:
+            self.shards = [self._stored(passages)]
+            self.vectors = PassageVectors(self.shards)
 
     def of_queries(self, vectors: Vectors) -> Vectors:
         """Reduce queries, (queries, dimension of the model)."""
@@ -70,16 +125,15 @@ class Reduction:
         return (doubles / np.where(lengths > 0, lengths, 1)).astype(np.float32)
 
     def _stored(self, passages: Sequence[Shard]) -> Shard:
-        reduced = np.empty((count_rows(passages), self._dimension), np.float32)
+        storage = "fp16" if self._storage == "fp16" else "fp32"
+        # Rounded block by block: there is no second copy in single precision.
+        numbers = np.float16 if storage == "fp16" else np.float32
+        reduced = np.empty((count_rows(passages), self._dimension), numbers)
         for start, block in enumerate(PassageVectors(passages).copies(BLOCK)):
             reduced[start * BLOCK : (start + 1) * BLOCK] = self._reduced(block)
-        if self._storage == "int8":
-            _round_to_bytes(reduced)
-        storage = "fp16" if self._storage == "fp16" else "fp32"
         ids = [chunk for shard in passages for chunk in shard.table["id"].chunks]
         ends = np.cumsum([0, *map(len, ids)])
-        kept = reduced.astype(np.float16) if storage == "fp16" else reduced
-        batches = [vector_batch(own, kept[ends[at] : ends[at + 1]], storage) for at, own in enumerate(ids)]
+        batches = [vector_batch(own, reduced[ends[at] : ends[at + 1]], storage) for at, own in enumerate(ids)]
         metadata = {**passages[0].metadata, "dimension": str(self._dimension), "storage": storage}
         # Rounding may lengthen vectors.
         metadata.pop("longest", None)
@@ -120,19 +174,9 @@ def _principal_components(passages: Sequence[Shard], dimension: int) -> Doubles:
     return components
 
 
-def _round_to_bytes(vectors: Vectors) -> None:
-    """Round each component, in place, to the nearest of 256 values between its smallest and its largest one."""
-    low = vectors.min(axis=0, initial=np.inf).astype(np.float64)
-    step = (vectors.max(axis=0, initial=-np.inf) - low) / 255
-    step = np.where(step > 0, step, 1)
-    for start in range(0, len(vectors), BLOCK):
-        block = vectors[start : start + BLOCK]
-        block[:] = low + np.rint((block - low) / step) * step
-
-
 def open_exact(passages: Sequence[Shard], reduced: Reduced, *settings: Any, **more: Any) -> ExactIndex | ReducedIndex:
     """Open an index over the stored vectors, or over smaller ones; `settings` are those of an `ExactIndex`."""
     if not (reduced.dimension or reduced.storage):
         return ExactIndex(passages, *settings, **more)
     reduction = Reduction(passages, reduced)
-    return ReducedIndex(reduction, ExactIndex(reduction.shards, *settings, **more))
+    return ReducedIndex(reduction, ExactIndex(reduction.shards, *settings, **more, vectors=reduction.vectors))

@@ -109,8 +109,9 @@ class PassageVectors(StackedVectors):
 class Passages:
     """The doc_ids and the vectors of all passages, memory-mapped."""
 
-    def __init__(self, passages: Shards) -> None:
-        self._doc_ids, self.vectors = DocIds(all_ids(passages)), PassageVectors(passages)
+    def __init__(self, passages: Shards, vectors: PassageVectors | None = None) -> None:
+        """Open the passages, with other `vectors` than those of their files if some are given."""
+        self._doc_ids, self.vectors = DocIds(all_ids(passages)), vectors or PassageVectors(passages)
 
     def __len__(self) -> int:
         return len(self._doc_ids)

@@ -30,8 +30,7 @@ class Compressed(Retrieving):
     """Keys of every search that can have an IVF-PQ index."""
 
     ivfpq: Maybe[IvfPqSearch] = None
-    """Take candidates from the model's IVF-PQ index and score them exactly, instead of all passages. Needs faiss,
-    `pip install faiss-cpu==1.15.1`."""
+    """Take candidates from the model's IVF-PQ index and score them exactly, instead of all passages."""
 
 
 class Indexed(Compressed):

@@ -24,7 +24,7 @@ MEASURES = ["RR@10", "R@20"]
 LISTS, CANDIDATES = 8, 60
 WIDTHS = {"hnsw": [10, 20, 60], "onng": [-0.3, 0.0, 0.3], "ivfpq": [1, 2, LISTS]}
 BUILT = {
-    "hnsw": {"M": 4, "ef-construction": 10},
+    "hnsw": {"M": 3, "ef-construction": 5},
     "onng": {"edges": 5, "outgoing": 3, "incoming": 4, "threads": 1},
     "ivfpq": {"lists": LISTS, "bytes": 2},
 }
@@ -108,6 +108,26 @@ def test_recall_and_losses_are_those_of_the_runs(folder, stage, tmp_path, kind):
     assert (found.queries, found.passages, found.model, found.split, found.encoder) == (20, COUNT, "m", "dev", "e")
     assert found.vectors_per_token == (CANDIDATES if kind == "ivfpq" else None)
     assert all(one.milliseconds.mean > 0 and one.milliseconds.median > 0 for one in (*found.searches, *found.exact))
+
+
+@pytest.mark.parametrize("kind", ["hnsw", "onng"])
+def test_a_twin_of_the_last_result_is_no_miss(stage, tmp_path, kind):
+    vectors = np.concatenate([unit(1, 150)] * 3)
+    vectors[7] = 0
+    passages = {"passages": shard(tmp_path / "p.arrow", names("d", 450), vectors)}
+    queries = shard(tmp_path / "q.arrow", names("q", QUERIES), unit(2, QUERIES))
+    assert index.main([kind, *command_line(passages | {"output": tmp_path / kind})]) == 0
+    width, depths = {"hnsw": 450, "onng": 2.0}[kind], [1, 5, 20]
+    named = {"queries": queries, "qrels": [], "measures": [], "widths": width, "depths": depths}
+    found = read_artifact(stage(**audited(tmp_path, kind, tmp_path / "audit.json", **passages | named)), Audit)
+    assert {one.depth: one.recall for one in found.searches} == dict.fromkeys(depths, 1)
+    # Not because the same twins were found.
+    runs = [
+        stage(**searched(tmp_path, one, tmp_path / f"{one}.trec", **more, depth=5))
+        for one, more in ((kind, {"queries": queries, "width": width}), ("exact", {"queries": queries, **passages}))
+    ]
+    own, exact = ([ranking.doc_ids for ranking in read_run(run)] for run in runs)
+    assert own != exact
 
 
 def test_an_audit_without_judgements_measures_recall(folder, stage, tmp_path):

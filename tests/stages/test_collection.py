@@ -8,7 +8,7 @@ import pytest
 from cort import collection
 from cort.formats import passages as formats
 from cort.formats.passages import ahead
-from cort.formats.tables import PASSAGES, QUERIES, ROW_GROUP, read_table
+from cort.formats.tables import PASSAGES, QUERIES, ROW_GROUP, ROWS_READ_AT_ONCE, iter_batches, read_table
 from cort.sources import headed, irds
 from cort.sources.documents import document_of
 from tests.support.common import json_lines, write_file, write_ranked
@@ -46,7 +46,12 @@ def test_row_groups_are_bounded_and_bytes_repeat(tmp_path, run):
         written.append((tmp_path / "passages.parquet").read_bytes())
     assert written[0] == written[1]
     metadata = pq.read_metadata(tmp_path / "passages.parquet")
-    assert [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)] == [ROW_GROUP, 1]
+    assert [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)] == [
+        *[ROWS_READ_AT_ONCE] * (ROW_GROUP // ROWS_READ_AT_ONCE),
+        1,
+    ]
+    # Who reads all gets large batches.
+    assert [len(batch) for batch in iter_batches(tmp_path / "passages.parquet", PASSAGES)] == [ROW_GROUP, 1]
 
 
 def test_neither_ids_nor_texts_are_kept_in_memory(tmp_path, run, monkeypatch):

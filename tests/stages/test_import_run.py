@@ -168,7 +168,12 @@ PASSAGES = ["a%20b.md#0", "a%20b.md#1", "c.md#0", "e\u0301.md#0"]
 
 
 @pytest.mark.usefixtures("record_messages")
-def test_documents_of_a_run_are_their_first_passages_and_other_spellings_are_known(imported, folder, caplog):
+@pytest.mark.parametrize("largest", [2**31, 1])
+def test_documents_of_a_run_are_their_first_passages_and_other_spellings_are_known(
+    imported, folder, caplog, monkeypatch, largest
+):
+    # Ids of more than two gigabytes have longer offsets.
+    monkeypatch.setattr("cort.formats.ids.LARGEST_OFFSET", largest)
     write_rows(folder / "passages.parquet", tables.PASSAGES, [(one, "x") for one in PASSAGES])
     ranking, _ = imported("1\tQ0\ta%20b.md\t1\t3\tx\n1\tQ0\tc.md#0\t2\t2\tx\n1\tQ0\t\u00e9.md\t3\t1\tx\n")
     assert [doc_id for _, doc_id, _ in ranking] == ["a%20b.md#0", "c.md#0", "e\u0301.md#0"]

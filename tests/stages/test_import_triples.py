@@ -46,6 +46,13 @@ def test_ids_are_taken_in_the_order_of_the_file(run, files, name, end):
     assert read(files) == [(epoch, *line, 0) for epoch in (0, 1) for line in LINES]
 
 
+@pytest.mark.parametrize("form", ["triples", "pairs"])
+def test_a_collection_with_more_than_two_gigabytes_of_ids(run, monkeypatch, form):
+    expected = run(form=form).read_bytes()
+    monkeypatch.setattr("cort.formats.ids.LARGEST_OFFSET", 4)
+    assert run(form=form).read_bytes() == expected
+
+
 def test_pairs_are_the_positive_and_then_the_negative(run, files):
     run(form="pairs", shuffle=False)
     expected = [(0, query, doc, grade) for query, *both in LINES for doc, grade in zip(both, (1, 0), strict=True)]

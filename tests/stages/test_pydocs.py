@@ -1,5 +1,4 @@
 import ast
-import importlib.metadata
 import json
 import random
 import sysconfig
@@ -202,17 +201,9 @@ def run(stage, options):
     return run
 
 
-# One that could not be compiled, and one that was locked later.
-@pytest.mark.parametrize("pin", ["hnswlib==0.8.0", "sentence-transformers==6.2.0"])
-def test_some_packages_may_be_missing_or_left_out(run, monkeypatch, pin):
-    distribution = importlib.metadata.distribution
-
-    def without(name):
-        if name == "hnswlib":
-            raise importlib.metadata.PackageNotFoundError(name)
-        return distribution(name)
-
-    monkeypatch.setattr(importlib.metadata, "distribution", without)
+# Locked after the quickstart's results were published.
+@pytest.mark.parametrize("pin", ["faiss-cpu==1.15.1", "sentence-transformers==6.2.0"])
+def test_some_packages_are_left_out(run, pin):
     assert contents(run(pins=f"Made_Up==1.0\n{pin}\n", folder="with")) == contents(run(folder="without"))
 
 

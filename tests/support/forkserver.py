@@ -26,7 +26,7 @@ STAGES = (
     "numpy pandas scipy.stats scipy.sparse pyarrow.parquet pyarrow.csv pyarrow.compute pyarrow.ipc yaml jinja2 torch"
 )
 STAGES += " torch.utils.tensorboard accelerate transformers.models.bert.modeling_bert safetensors.torch tokenizers"
-STAGES += " transformers.models.auto.modeling_auto transformers.models.auto.tokenization_auto pytrec_eval ngt hnswlib"
+STAGES += " transformers.models.auto.modeling_auto transformers.models.auto.tokenization_auto pytrec_eval ngt"
 STAGES += " matplotlib.pyplot matplotlib.backends.backend_svg sentence_transformers filelock httpx openai psutil"
 SNAKEMAKE = "snakemake.cli snakemake.report.html_reporter smart_open jsonschema"
 

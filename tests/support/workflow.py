@@ -180,7 +180,7 @@ def late_config(tiny, indexed=False):
     """Turn the tiny experiment into one of late interaction, by one model: a first stage, and a re-ranker of BM25's.
 
     This model and an encoder are trained on triples that somebody released, of queries that are held out, too. If that
-    is asked for, there is also a first stage through an index, which needs faiss.
+    is asked for, there is also a first stage through an index.
     """
     config = {key: tiny[key] for key in ("collection", "splits", "base_models", "depth", "training_depth")}
     cross = tiny["rerankers"]["cross"]

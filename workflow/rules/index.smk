@@ -156,6 +156,7 @@ rule hnsw:
         "logs/{dataset}/hnsw/{encoder}.log",
     benchmark:
         "benchmarks/{dataset}/hnsw/{encoder}.tsv"
+    threads: 8
     resources:
         mem_mb=growing(2000, per_mb=4),
         runtime=growing(1440),
@@ -163,10 +164,12 @@ rule hnsw:
         code=code_of("index hnsw"),
         folder=subpath(output[0], parent=True),
         options=options(("encoders.{encoder}.hnsw", Hnsw)),
+        checkpoints=f"{paths.CHECKPOINTS}/hnsw/{{encoder}}",
     message:
         "Build the HNSW index over the vectors of {wildcards.encoder}"
     shell:
-        "exec python -m cort.index hnsw --passages {input.passages:q} {params.options:q} --output {params.folder:q} --log {log:q}"
+        "exec python -m cort.index hnsw --passages {input.passages:q} {params.options:q} --threads {threads}"
+        " --output {params.folder:q} --checkpoints {params.checkpoints:q} --log {log:q}"
 
 
 rule ivfpq:

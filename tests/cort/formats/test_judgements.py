@@ -1,6 +1,7 @@
 """Judgements of texts, which are found again in another division."""
 
 import json
+import random
 import re
 from functools import partial
 from pathlib import Path
@@ -121,6 +122,36 @@ def test_without_an_id_all_passages_that_begin_with_the_letters_are_judged(tmp_p
     expected += [(row, Qrel(name, name, 1)) for row, name in enumerate(others, 4)]
     assert found == (expected, counts(by_text=5, gone=3))
     assert [len([row for row, _ in expected if row == number]) for number in (1, 2, 3)] == [3, 1, 2]
+
+
+@pytest.mark.parametrize("documents", [None, DOCUMENTS])
+def test_passages_are_those_that_a_comparison_with_each_finds(tmp_path, documents):
+    generator = random.Random(1)  # noqa: S311
+
+    def text(length):
+        return "".join(generator.choice("aB. ") for _ in range(length))
+
+    common = text(40)
+    texts = {f"d{number % 40}#{number}": common[: generator.randrange(40)] + text(90) for number in range(200)}
+    # Letters far from the beginning.
+    texts |= {f"far#{number}": "." * generator.randrange(60, 70) + text(40) for number in range(20)}
+    names = sorted({name.partition("#")[0] if documents else name for name in texts})
+    records = []
+    for number in range(300):
+        quoted = generator.choice([*texts.values()])[: generator.choice([3, 20, 40, 80])]
+        doc_id = generator.choice(["", generator.choice(names)])
+        records.append({"query_id": f"q{number}", "doc_id": doc_id, "text": quoted, "relevance": 1})
+    expected = []
+    for row, one in enumerate(records, 1):
+        quoted = re.sub("[. ]", "", one["text"]).lower()
+        same = {name for name, text in texts.items() if re.sub("[. ]", "", text).lower().startswith(quoted)}
+        same = {name.partition("#")[0] for name in same} if documents else same
+        known = one["doc_id"] in (names if documents else same)
+        found = {one["doc_id"]} if known else same if len(quoted) >= 16 else set()
+        expected += [(row, Qrel(one["query_id"], doc_id, 1)) for doc_id in sorted(found)]
+    found, _ = read_judged(written(tmp_path, *records), batches(texts), documents)
+    assert found == expected
+    assert len(expected) > 200
 
 
 def test_the_examples_of_cort_are_quoted():

@@ -138,7 +138,10 @@ def test_models_have_the_precision_of_their_vectors_or_that_of_this_machine(
     assert [one.model.transformer.dtype for one in opened] == [torch.bfloat16] * 3
 
 
-def test_passages_are_found_by_id_over_row_groups(tmp_path):
+@pytest.mark.parametrize("largest", [2**31, 100])
+def test_passages_are_found_by_id_over_row_groups(tmp_path, monkeypatch, largest):
+    # Ids of more than two gigabytes have longer offsets.
+    monkeypatch.setattr("cort.formats.ids.LARGEST_OFFSET", largest)
     ids = [f"d{n}" for n in random.Random(1).sample(range(1000), 300)]  # noqa: S311
     table = pa.table({"doc_id": ids, "text": [f"text of {one}" for one in ids]}, schema=tables.PASSAGES)
     with tables.open_writer(tmp_path / "p.parquet", tables.PASSAGES) as writer:

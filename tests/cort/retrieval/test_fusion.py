@@ -230,7 +230,7 @@ def test_the_registries_are_read_without_slow_libraries():
     """The workflow does so whenever it starts."""
     program = (
         "import sys; import cort.retrieval.fusion, cort.retrieval.indexes\n"
-        "print([name for name in ('pyarrow', 'torch', 'ngtpy', 'hnswlib') if name in sys.modules])"
+        "print([name for name in ('pyarrow', 'torch', 'ngtpy', 'faiss') if name in sys.modules])"
     )
     found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT)
     assert found.stdout == "[]\n"

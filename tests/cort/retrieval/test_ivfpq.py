@@ -1,5 +1,4 @@
 import re
-import sys
 from dataclasses import replace
 from functools import partial
 
@@ -198,14 +197,6 @@ def test_too_few_vectors_are_refused(tmp_path, complaint):
     (path,) = write(tmp_path / "p", make(np.random.default_rng(8), 20)[0])
     line = complaint(stage.main, options([path], tmp_path / "index"), tmp_path / "index")
     assert re.match(rf"{path}: found \d+ vectors, expected 256 or more", line)
-
-
-def test_without_faiss_one_line_says_so(tmp_path, complaint, monkeypatch):
-    paths = write(tmp_path / "p", make(np.random.default_rng(8))[0])
-    monkeypatch.setitem(sys.modules, "faiss", None)
-    line = complaint(stage.main, options(paths, tmp_path / "index"), tmp_path / "index")
-    assert line.startswith("faiss: found no such package")
-    assert "pip install faiss" in line
 
 
 @pytest.mark.parametrize(

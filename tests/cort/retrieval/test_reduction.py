@@ -3,7 +3,7 @@ import pytest
 
 from cort.config.systems import Reduced
 from cort.formats.runs import read_run
-from cort.formats.shards import all_vectors, open_shards, write_shard
+from cort.formats.shards import open_shards, write_shard
 from cort.retrieval.reduction import Reduction
 from cort.retrieval.vectors import PassageVectors
 from tests.support.vectors import names, random_unit, shards
@@ -23,7 +23,7 @@ def reduced(tmp_path):
     def run(vectors, *settings, bounds=(), storage="fp32"):
         paths = shards(tmp_path, f"p{len(bounds)}", names("d", len(vectors)), vectors, bounds, storage=storage)
         reduction = Reduction(open_shards(paths), Reduced(*settings))
-        return reduction, all_vectors(reduction.shards)
+        return reduction, reduction.vectors[np.arange(len(vectors))]
 
     return run
 
@@ -79,7 +79,7 @@ def test_rounded_vectors_may_be_longer_than_the_stored_ones(tmp_path, generator)
     write_shard(tmp_path / "p.arrow", [(names("d", 90), random_unit(generator, 90, 2))], **made)
     stored = open_shards([tmp_path / "p.arrow"])
     assert PassageVectors(stored).longest == 1.002
-    assert PassageVectors(Reduction(stored, Reduced(storage="int8")).shards).longest is None
+    assert Reduction(stored, Reduced(storage="int8")).vectors.longest is None
 
 
 @pytest.mark.parametrize("settings", [(5,), (5, "int8"), (None, "int8", True), (5, "fp16", True)])

@@ -14,7 +14,7 @@ STAGES = [
     path.removesuffix(".py").replace("/", ".") for path in MODULES if path.count("/") == 1 and path not in NO_STAGES
 ]
 SLOW = {"torch", "transformers", "tokenizers", "pandas", "scipy", "matplotlib", "pytrec_eval"}
-SLOW |= {"faiss", "ngtpy", "hnswlib", "ir_datasets"}
+SLOW |= {"faiss", "ngtpy", "ir_datasets"}
 
 
 def test_absent_affects_only_new_imports_and_only_inside(tmp_path, monkeypatch):

@@ -1,0 +1,97 @@
+"""Builds of graphs that resume after an interruption: the unfinished graph is saved from time to time."""
+
+import hashlib
+import json
+import logging
+import shutil
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from cort.formats.artifacts import read_artifact, write_artifact
+from cort.runtime.checksums import checksum
+from cort.runtime.errors import InputError, input_error
+from cort.runtime.files import atomic_folder
+from cort.runtime.program import program_of
+from cort.runtime.sections import ArrowFile, FolderPath, Maybe, Section, Several
+
+PROGRESS_FILE = "progress.json"
+
+log = logging.getLogger(__name__)
+
+
+class GraphBuildOptions(Section):
+    """Options of stages that build a graph."""
+
+    passages: Several[ArrowFile]
+    """All embedding shards."""
+    checkpoints: Maybe[FolderPath] = None
+    """Keeps the unfinished graph; removed at the end."""
+    checkpoint_every: float = 600.0
+    """Seconds."""
+    output: FolderPath
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What belongs to an unfinished graph: its identity, the number of vectors added, checksums of its files."""
+
+    identity: str
+    added: int
+    files: dict[str, str]
+
+
+class Checkpoints:
+    """The folder of an unfinished graph, replaced as a whole now and then; or nothing without --checkpoints.
+
+    :param decisive: all that determines the bytes of the graph, but for the vectors and the code of `module`.
+    """
+
+    def __init__(self, options: GraphBuildOptions, module: str, decisive: object) -> None:
+        self._folder, self._every = Path(options.checkpoints or "") / "graph", options.checkpoint_every
+        self._on, self._saved, self._identity = options.checkpoints is not None, time.monotonic(), ""
+        if self._on:
+            made_from = [[*map(checksum, options.passages)], program_of(module), decisive]
+            self._identity = hashlib.sha256(json.dumps(made_from, sort_keys=True).encode()).hexdigest()
+
+    def restore(self, work: Path) -> int:
+        """Copy the saved graph to `work`, a new folder, if it is whole and of this build.
+
+        :returns: its number of vectors, or 0.
+        """
+        if not (self._on and self._folder.exists()):
+            return 0
+        try:
+            saved = read_artifact(self._folder / PROGRESS_FILE, Progress)
+            # Libraries crash on some damage.
+            for path in map(self._folder.joinpath, saved.files):
+                if checksum(path) != saved.files[path.name]:
+                    raise input_error(path, "other bytes", "those that were written", "delete it")
+        except (InputError, OSError) as error:
+            log.warning("the build begins anew, without a damaged checkpoint: %s", error)
+            shutil.rmtree(self._folder)
+            return 0
+        if saved.identity != self._identity:
+            log.info("%s holds an unfinished graph of another build: ignored", self._folder)
+            return 0
+        shutil.copytree(self._folder, work, ignore=shutil.ignore_patterns(PROGRESS_FILE), dirs_exist_ok=True)
+        log.info("resumes after %d vectors", saved.added)
+        return saved.added
+
+    def due(self) -> bool:
+        """Whether it is time to save the graph."""
+        return self._on and time.monotonic() - self._saved >= self._every
+
+    def keep(self, work: Path, added: int) -> None:
+        """Replace the saved graph by the files that were just written to `work` and are not read again."""
+        with atomic_folder(self._folder) as folder:
+            for path in work.iterdir():
+                shutil.move(path, folder / path.name)
+            sums = {path.name: checksum(path) for path in folder.iterdir()}
+            write_artifact(folder / PROGRESS_FILE, Progress(self._identity, added, sums))
+        self._saved = time.monotonic()
+
+    def remove(self) -> None:
+        """Remove the whole folder, which a finished graph does not need."""
+        if self._on:
+            shutil.rmtree(self._folder.parent, ignore_errors=True)
