@@ -22,6 +22,7 @@ from typing import Any
 import yaml
 
 from cort.runtime.errors import input_error
+from workflow.snakemake_api import is_finished
 
 #: environment variables for the processes of Snakemake in jobs: GPUs of the largest node, and CPUs per GPU; or nothing
 NODE_GPUS, CPUS_PER_GPU = "CORT_NODE_GPUS", "CORT_CPUS_PER_GPU"
@@ -31,7 +32,8 @@ QUESTION, OUTAGE, PAUSE = 30, 300, 5
 ALIVE = "PENDING,CONFIGURING,RUNNING,SUSPENDED"
 UNREACHABLE = re.compile(r"contact slurm controller|timed out|Connection refused|[Cc]ommunication|Zero Bytes")
 REFUSED = re.compile(r"SLURM sbatch failed\. The error message was '(.*?)'\.\n {4}sbatch call", re.DOTALL)
-EXCEPTION = re.compile(r"Job submission failed with exception: (.*)", re.DOTALL)
+FAILED_SUBMISSION = "Job submission failed with exception"
+EXCEPTION = re.compile(rf"{FAILED_SUBMISSION}: (.*)", re.DOTALL)
 ENDED = re.compile(r"SLURM-job '(\w+)' failed.*SLURM status is: '(\w+)'", re.DOTALL)
 INACCESSIBLE = re.compile(r"^.*(?:Permission denied|Read-only file system|couldn't chdir to).*$", re.MULTILINE)
 
@@ -132,12 +134,15 @@ class Failures:
         self.refused: set[int] = set()
         self._lines: dict[tuple[int, ...], tuple[str, str, Sequence[str], str]] = {}
 
-    def note(self, job: Any, reason: str, log: str, final: bool) -> None:
-        """Keep the reason for which a job, or a group of jobs, failed, and SLURM's log of it."""
+    def note(self, job: Any, reason: str, log: str, since: float, final: bool) -> None:
+        """Keep why a job, or a part of a group, failed, and SLURM's log of it; before outputs are cleaned up."""
         jobs = jobs_of(job)
         key = tuple(sorted(part.jobid for part in jobs))
-        name = f"group {job.groupid}" if job.is_group() else job.rule.name
-        self._lines[key] = (name, reason, [str(path) for part in jobs for path in part.log], log)
+        # Those of a group that began and did not end, or else all that did not.
+        unfinished = [part for part in jobs if not is_finished(part)] or jobs
+        failed = [part for part in unfinished if own_logs(logs_of([part]), since)] or unfinished
+        names = " and ".join(sorted({part.rule.name for part in failed}))
+        self._lines[key] = (names, reason, logs_of(failed), log)
         if final:
             self.refused.update(key)
 
@@ -167,6 +172,11 @@ def jobs_of(job: Any) -> Sequence[Any]:
     return list(job.jobs) if job.is_group() else [job]
 
 
+def logs_of(jobs: Sequence[Any]) -> list[str]:
+    """List the logs of the stages of some jobs."""
+    return [str(log) for job in jobs for log in job.log]
+
+
 def known(log: str) -> list[str]:
     """Name a log if it is there."""
     return [log] if Path(log).is_file() else []
@@ -186,7 +196,7 @@ def why(message: str, jobs: Sequence[Any], log: str, since: float) -> tuple[str,
     if not (match := ENDED.search(message)):
         return message.partition("\n")[0].strip()[:500] or "SLURM gives no reason", False
     number, status = match.groups()
-    if status != "FAILED" or own_logs([str(path) for job in jobs for path in job.log], since):
+    if status != "FAILED" or own_logs(logs_of(jobs), since):
         return f"SLURM job {number} has the status {status}", False
     node = (ask("squeue", "--noheader", "--states=all", f"--jobs={number}", "--format=%N") or "").strip() or "its node"
     if not Path(log).is_file():
@@ -235,16 +245,20 @@ def _wrap(plugin: Any, since: float) -> None:
     def submit_in_time(self: Any, job: Any) -> None:
         wait_for_controller(self.logger)
         # As a stage does when it begins; else Snakemake would show what an earlier one said.
-        for part in jobs_of(job):
-            for log in part.log:
-                Path(log).unlink(missing_ok=True)
-        submit(self, job)
+        for log in logs_of(jobs_of(job)):
+            Path(log).unlink(missing_ok=True)
+        try:
+            submit(self, job)
+        except AttributeError as error:
+            # The plugin asks a group for its rule when it reports an error.
+            cause = error.__context__ or error
+            self._report_job_error_threadsafe(plugin.SubmittedJobInfo(job), f"{FAILED_SUBMISSION}: {cause}")
 
     def print_error(self: Any, job_info: Any, msg: str | None = None, **options: Any) -> None:
         logs = [str(log) for log in options.get("aux_logs") or () if log]
         log = logs[0] if logs else ""
         reason, final = why(msg or "", jobs_of(job_info.job), log, since)
-        failures.note(job_info.job, reason, log, final)
+        failures.note(job_info.job, reason, log, since, final)
         error(self, job_info, msg=f"{reason}. ", **options)
 
     def report_success(self: Any, job_info: Any) -> None:

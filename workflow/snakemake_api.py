@@ -102,10 +102,10 @@ def retry_no_mistakes(refused: Collection[int] = ()) -> None:
 
 
 def keep_outputs_in_jobs() -> None:
-    """Let only the main process of a build delete the outputs of a failed job.
+    """Let only the main process of a build delete the outputs of a failed job, and not what its group has finished.
 
     The processes of Snakemake in a job on a cluster may outlive it. If their stage then fails, because a later build
-    has started it again, the outputs are those of the later one.
+    has started it again, the outputs are those of the later one. Outputs are whole if they are there.
     """
     from snakemake.jobs import Job
 
@@ -113,10 +113,31 @@ def keep_outputs_in_jobs() -> None:
         return
 
     async def cleanup(job: Job, skip_outputs: Sequence[Any]) -> None:
-        if job.dag.workflow.is_main_process:
+        if job.dag.workflow.is_main_process and not (job.dag.get_job_group(job) and is_finished(job)):
             await job.cleanup_of_main(skip_outputs)
 
     Job.cleanup_of_main, Job.cleanup = Job.cleanup, cleanup
+
+
+def is_finished(job: Any) -> bool:
+    """Tell whether all outputs of a job are there, which Snakemake deletes before it begins."""
+    return all(Path(output).exists() for output in job.output)
+
+
+def limit_groups() -> None:
+    """Let the time of a group, the sum of those of its jobs, keep to the limit that the user sets for each job."""
+    from snakemake.resources import GroupResources
+
+    if hasattr(GroupResources, "unlimited"):
+        return
+
+    def basic_layered(**options: Any) -> dict[str, Any]:
+        amounts, limit = GroupResources.unlimited(**options), options["constraints"].get("runtime").value
+        if limit is not None and isinstance(amounts.get("runtime"), int):
+            amounts["runtime"] = min(amounts["runtime"], limit)
+        return dict(amounts)
+
+    GroupResources.unlimited, GroupResources.basic_layered = GroupResources.basic_layered, basic_layered
 
 
 def set_missing_defaults(workflow: Any, **amounts: int | str) -> None:

@@ -23,16 +23,28 @@ from tests.support.workflow import RULES, SYSTEMS, UNUSED, module_of, planned, p
 
 pytestmark = pytest.mark.usefixtures("real_starts")
 
-# Rules that need a network in some experiments, if not in the default one.
-LOCAL = {"download", "import_split", "passage_queries", "judge"}
+# Rules that need a network in some experiments, if not in the default one, or take a second.
+LOCAL = {"resolve", "download", "import_split", "passage_queries", "judge"}
 LOCAL |= {f"pretrained_{kind}" for kind in ("encoder", "reranker", "weigher", "expander")}
 # Of the tiny experiment, which brings its own texts.
 SUBMITTED = RULES.keys() - LOCAL - UNUSED
+# Rules of the jobs with several; those of a system's run have a name of their own, and so have others below.
 GROUPS = {
-    "evaluation": {"aggregate", "evaluate"},
-    "report": {"compare", "agreement", "overlap", "consistency", "provenance", "report"},
+    "index.expanded": {"bm25_index", "import_expansions"},
+    "tokens.small": {"base_model", "tokenize"},
+    "samples": {"pairs", "triples"},
+    "run.test.bm25": {"bm25", "evaluate"},
+    "run.test.expanded": {"bm25", "evaluate"},
+    "run.test.published": {"import_run", "evaluate"},
+    "run.test.cort-onng": {"retrieve_graph", "evaluate"},
+    "run.test.cort-hnsw": {"retrieve_graph", "evaluate"},
+    "run.test.cort+bm25": {"fuse", "evaluate"},
+    "run.test.cort+bm25-cross": {"rerank", "evaluate"},
+    "report": {"compare", "consistency", "depths", "provenance", "report"},
 }
 RUNS = [f"results/tiny/runs/test/{system}.trec" for system in SYSTEMS]
+# Of the tiny experiment with four shards.
+JOBS = 39
 MEASURES = "results/tiny/measures/test/bm25.json"
 
 
@@ -47,14 +59,6 @@ def test_only_rules_that_need_a_network_run_beside_snakemake_and_others_ask_for_
     asked = {name: {"mem_mb", "runtime"} & {*rule.resources} for name, rule in RULES.items()}
     assert {name for name, resources in asked.items() if len(resources) < 2} == LOCAL
     assert {name for name, rule in RULES.items() if name in rule.workflow._localrules} == LOCAL
-
-
-def test_light_rules_are_groups():
-    found = {}
-    # Locally, groups do nothing, and Snakemake shows none.
-    for name, rule in RULES.items():
-        found.setdefault(rule._group, set()).add(name)
-    assert {group: found[group] for group in found if group} == GROUPS
 
 
 @pytest.fixture(scope="module")
@@ -85,6 +89,18 @@ def test_models_of_a_hub_and_collections_of_a_source_are_got_beside_snakemake(un
         }
         workflow = api.workflow(**settings, snakefile=ROOT / "Snakefile", workdir=unbuilt)._workflow
         assert workflow._localrules - LOCAL - {"all", "experiment"} == local
+
+
+def test_light_stages_share_a_job_with_those_that_they_follow(unbuilt):
+    words = ("--workflow-profile", "profiles/slurm", "--configfile", TINY, "--dry-run", "--cores", 2)
+    status, output = snakemake(unbuilt, *words, "--config", "shards=4")
+    assert status == 0, output
+    found = {}
+    for group, text in re.findall(r"Group job (\S+) .*\n((?: .*\n|\n(?= ))+)", output):
+        found.setdefault(group, set()).update(re.findall(r"^ +rule (\w+):", text, re.MULTILINE))
+    assert found == GROUPS
+    alone = len(re.findall(r"^rule (?!experiment:|resolve:)\w+:", output, re.MULTILINE))
+    assert alone + len(found) == JOBS
 
 
 def asked(folder, attempt):
@@ -224,7 +240,7 @@ def tree(sandbox, tmp_path_factory):
     time.sleep(3)
     sandbox.start_controller()
     run.wait_until(hanging.exists, "the job to cancel", 900)
-    sandbox.command("scancel", sandbox.jobs("retrieve_graph", "cort-onng")[-1]["JobId"])
+    sandbox.command("scancel", sandbox.jobs("run.test.cort-onng_evaluate_retrieve_graph")[-1]["JobId"])
     status, output = run.wait()
     assert status == 0, output[-10_000:]
     return tree
@@ -254,7 +270,7 @@ def gpus(job):
 @pytest.mark.slow
 @pytest.mark.exhaustive
 def test_every_stage_runs_in_slurm(sandbox, tree):
-    alone = SUBMITTED - set().union(*GROUPS.values())
+    alone = SUBMITTED - set().union(*GROUPS.values()) | {"bm25", "bm25_index", "evaluate"}
     assert {group_of(job) or job["rule"] for job in sandbox.jobs()} == alone | GROUPS.keys()
     stages = sandbox.stages()
     assert {stage["stage"] for stage in stages} == {f"cort.{module_of(name)}" for name in SUBMITTED}
@@ -269,7 +285,8 @@ def test_jobs_ask_for_what_rule_and_profile_say(sandbox, tree, unbuilt):
         assert job["NumNodes"] == "1"
         if group_of(job):
             # Rules of a group run in turn.
-            assert (job["Partition"], job["NumCPUs"], gpus(job)) == ("cpu", "1", 0)
+            threads = max(first[rule][0] for rule in GROUPS[group_of(job)])
+            assert (job["Partition"], int(job["NumCPUs"]), gpus(job)) == ("cpu", threads, 0)
             continue
         threads, devices, minutes = first[job["rule"]]
         assert (int(job["NumCPUs"]), gpus(job)) == (threads, devices)
@@ -311,8 +328,8 @@ def test_results_are_those_of_a_local_build(built, tree):
 @pytest.mark.slow
 @pytest.mark.exhaustive
 def test_failed_and_cancelled_jobs_are_tried_again_and_those_over_their_limit_with_more(sandbox, tree):
-    assert states(sandbox, "retrieve_graph", "cort-onng") == ["FAILED", "CANCELLED", "COMPLETED"]
-    over, again = sandbox.jobs("bm25", "test_bm25")
+    assert states(sandbox, "run.test.cort-onng_evaluate_retrieve_graph") == ["FAILED", "CANCELLED", "COMPLETED"]
+    over, again = sandbox.jobs("run.test.bm25_bm25_evaluate")
     assert (over["JobState"], over["TimeLimit"]) == ("TIMEOUT", "00:01:00")
     assert (again["JobState"], again["TimeLimit"]) == ("COMPLETED", "00:05:00")
     assert memory_of(again) == 2 * memory_of(over)
@@ -321,7 +338,7 @@ def test_failed_and_cancelled_jobs_are_tried_again_and_those_over_their_limit_wi
 @pytest.mark.slow
 @pytest.mark.exhaustive
 def test_jobs_are_warned_of_their_time_limit_and_training_goes_on_in_the_next_attempt(sandbox, tree):
-    warned, again = sandbox.jobs("tokenize", "queries.test")
+    warned, again = sandbox.jobs("tokens.small_base_model_tokenize")
     assert (sandbox.faults / "saved").read_text() == f"signal {int(signal.SIGUSR1)}, Snakemake lives: True"
     assert (warned["JobState"], again["JobState"]) == ("FAILED", "COMPLETED")
     assert warned["RunTime"] < warned["TimeLimit"]

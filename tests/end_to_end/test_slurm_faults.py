@@ -14,6 +14,7 @@ from tests.support.sandbox import TINY, copy_with_tiny
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("real_starts")]
 
 RUN = "results/tiny/runs/test/published.trec"
+MEASURES = "results/tiny/measures/test/published.json"
 STAGE = ["cort.import_run"]
 # Seconds for which a controller is away.
 AWAY = 60
@@ -48,7 +49,7 @@ def ids(jobs):
 
 def last_lines(output):
     """The lines of `onerror`, which name the failed jobs."""
-    return re.findall(r"^\w+ failed: .*", output, re.MULTILINE)
+    return re.findall(r"^\w+(?: and \w+)* failed: .*", output, re.MULTILINE)
 
 
 def slurm_log(tree, job):
@@ -110,6 +111,19 @@ def test_a_job_that_slurm_refuses_has_one_attempt_and_is_named_in_the_end(sandbo
     assert reason in line
     assert output.count("Error in rule import_run") == 1
     assert len(output) < 6_000
+
+
+def test_a_stage_that_fails_in_a_group_is_named_and_what_was_finished_stays(sandbox, tree):
+    profile = cluster.write_profile(tree, "group")
+    sandbox.inject(["cort.evaluate"], cluster.FAIL)
+    before = len(sandbox.jobs())
+    status, output = cluster.Run(sandbox, tree, profile, MEASURES, "--retries", "0").wait()
+    (job,) = ids(sandbox.jobs()[before:])
+    (line,) = last_lines(output)
+    assert (status, line.startswith(f"evaluate failed: SLURM job {job} has the status FAILED")) == (1, True), output
+    assert (tree / RUN).is_file()
+    status, output = snakemake(tree, "--dry-run", "--configfile", TINY, "--", MEASURES)
+    assert (status, "import_run" in output, "evaluate" in output) == (0, False, True), output
 
 
 def test_a_job_that_ends_before_its_stage_begins_is_named_without_an_old_log(sandbox, tree):

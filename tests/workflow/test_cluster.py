@@ -151,28 +151,39 @@ def test_a_folder_that_is_not_there_on_a_node_is_suspected(program, tmp_path):
     assert why(FAILED, [job], str(tmp_path / "3.log"), 0) == ("SLURM job 3 has the status FAILED", False)
 
 
-def job(number, *logs):
-    return SimpleNamespace(jobid=number, log=logs, rule=SimpleNamespace(name=f"rule{number}"), is_group=lambda: False)
+def job(number, *logs, outputs=()):
+    return SimpleNamespace(
+        jobid=number, log=logs, output=outputs, rule=SimpleNamespace(name=f"rule{number}"), is_group=lambda: False
+    )
 
 
-def test_failed_jobs_and_groups_are_named_with_the_logs_of_this_build(tmp_path):
+def test_failed_jobs_are_named_with_the_logs_of_this_build(tmp_path):
     old, new, of_slurm = (tmp_path / name for name in ("old.log", "new.log", "7.log"))
     for log in (old, new, of_slurm):
         log.write_text("text")
     os.utime(old, (0, 0))
     known = Failures()
-    group = SimpleNamespace(jobs=[job(4, old), job(5, new)], groupid="evaluation_1", is_group=lambda: True)
-    known.note(job(1, old), "refused", "", final=True)
-    known.note(job(2, old), "cancelled", str(of_slurm), final=False)
-    known.note(job(3, new), "too late", str(of_slurm), final=False)
-    known.note(group, "too large", str(of_slurm), final=False)
+    missing = [tmp_path / "missing"]
+    group = SimpleNamespace(
+        jobs=[job(4, old, outputs=missing), job(5, new, outputs=missing), job(6, new, outputs=[new])],
+        is_group=lambda: True,
+    )
+    waiting = SimpleNamespace(jobs=[job(7, old), job(8, old), job(9, old)], is_group=lambda: True)
+    known.note(job(1, old), "refused", "", 1, final=True)
+    known.note(job(2, old), "cancelled", str(of_slurm), 1, final=False)
+    known.note(job(3, new), "too late", str(of_slurm), 1, final=False)
+    # The one of a group that began and made nothing; all, if none began.
+    known.note(group, "too large", str(of_slurm), 1, final=False)
+    known.note(waiting, "lost", str(of_slurm), 1, final=False)
     assert known.lines(since=1) == [
         "rule1 failed: refused",
         f"rule2 failed: cancelled; its log is {of_slurm}",
         f"rule3 failed: too late; its log is {new}",
-        f"group evaluation_1 failed: too large; its log is {new}",
+        f"rule5 failed: too large; its log is {new}",
+        f"rule7 and rule8 and rule9 failed: lost; its log is {of_slurm}",
     ]
-    assert (known.refused, known.ids) == ({1}, {1, 2, 3, 4, 5})
+    assert (known.refused, known.ids) == ({1}, {*range(1, 10)})
     known.drop(job(3))
     known.drop(group)
+    known.drop(waiting)
     assert known.ids == {1, 2}

@@ -45,7 +45,7 @@ from cort.runtime.interruption import ATTACHED
 from cort.runtime.program import ROOT
 from cort.runtime.progress import CONSOLE
 from cort.runtime.sections import keys_of
-from workflow import inputs, params, slurm
+from workflow import groups, inputs, params, slurm
 from workflow.params import code_of, look_up
 from workflow.running import SUMMARY_FOLLOWS
 from workflow.snakemake_api import (
@@ -55,6 +55,7 @@ from workflow.snakemake_api import (
     is_new,
     keep_outputs_in_jobs,
     limit,
+    limit_groups,
     longest_runtime,
     partitions_of,
     planned_files,
@@ -81,6 +82,7 @@ signal.signal(signal.SIGUSR1, signal.SIG_IGN)
 
 retry_no_mistakes(slurm.failures.refused)
 keep_outputs_in_jobs()
+limit_groups()
 
 try:
     for file in workflow.configfiles:
@@ -240,14 +242,16 @@ def folder_of_model(wildcards, input):
 # Resources.
 
 
-def growing(base, per_mb=0):
+def growing(base, per_mb=0, of=None):
     """Amount of a resource: `base` plus `per_mb` per megabyte of input, times the number of the attempt.
 
-    The limit of `resources` in profiles/slurm holds for it.
+    If other inputs are made in the same job on a cluster (workflow/groups.py), `of` names the one whose size counts. The
+    limit of `resources` in profiles/slurm holds for the amount.
     """
 
     def get(wildcards, input, attempt):
-        return round(attempt * (base + per_mb * (input.size_mb if per_mb else 0)))
+        size = (os.stat(input[of]).st_size / 1e6 if of else input.size_mb) if per_mb else 0
+        return round(attempt * (base + per_mb * size))
 
     return get
 

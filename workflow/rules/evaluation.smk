@@ -11,7 +11,7 @@ rule aggregate:
     benchmark:
         "benchmarks/{dataset}/aggregate/{split}.{system}.tsv"
     group:
-        "evaluation"
+        of(groups.of_measures)
     resources:
         mem_mb=growing(2000, per_mb=8),
         runtime=growing(30),
@@ -38,7 +38,7 @@ rule evaluate:
     benchmark:
         "benchmarks/{dataset}/evaluate/{split}.{system}.tsv"
     group:
-        "evaluation"
+        of(groups.of_measures)
     resources:
         mem_mb=growing(4000),
         runtime=growing(30),
@@ -64,6 +64,8 @@ rule depths:
         "logs/{dataset}/depths/{split}.{system}.log",
     benchmark:
         "benchmarks/{dataset}/depths/{split}.{system}.tsv"
+    group:
+        groups.REPORT
     resources:
         mem_mb=growing(2000, per_mb=8),
         runtime=growing(60),
@@ -95,7 +97,7 @@ rule overlap:
     benchmark:
         "benchmarks/{dataset}/overlap/{split}.tsv"
     group:
-        "report"
+        groups.REPORT
     resources:
         mem_mb=growing(2000, per_mb=8),
         runtime=growing(30),
@@ -124,7 +126,7 @@ rule agreement:
     benchmark:
         "benchmarks/{dataset}/agreement/{split}.{other}.tsv"
     group:
-        "report"
+        groups.REPORT
     resources:
         mem_mb=growing(2000, per_mb=8),
         runtime=growing(15),
@@ -155,7 +157,7 @@ rule consistency:
     benchmark:
         "benchmarks/{dataset}/consistency/{split}.{system}.tsv"
     group:
-        "report"
+        groups.REPORT
     resources:
         mem_mb=growing(2000, per_mb=8),
         runtime=growing(15),
@@ -183,7 +185,7 @@ rule compare:
     benchmark:
         "benchmarks/{dataset}/compare/{split}.tsv"
     group:
-        "report"
+        groups.REPORT
     resources:
         mem_mb=growing(2000, per_mb=8),
         runtime=growing(30),

@@ -18,6 +18,8 @@ rule bm25_index:
         "benchmarks/{dataset}/bm25_index/{lexical}.tsv"
     # Training waits for it. Without priority, smaller jobs would take the cores one by one.
     priority: 1
+    group:
+        of(groups.of_index)
     threads: 8
     resources:
         mem_mb=growing(3000),

@@ -20,6 +20,10 @@ from cort.config.models import (
 from cort.config.training import Optimization
 
 OWN_BASE_MODELS = {name: model for name, model in config["base_models"].items() if name not in experiment.released}
+# A model from a hub needs a network; a folder does not, nor does a new model.
+BASE_MODELS_NEED_NETWORK = any(
+    not Path(model.get("pretrained", os.curdir)).is_dir() for model in OWN_BASE_MODELS.values()
+)
 
 
 rule base_model:
@@ -37,8 +41,9 @@ rule base_model:
     wildcard_constraints:
         base_model=any_of(OWN_BASE_MODELS),
     priority: 2
-    # A model from a hub needs a network; a folder does not, nor does a new model.
-    localrule: any(not Path(model.get("pretrained", os.curdir)).is_dir() for model in OWN_BASE_MODELS.values())
+    group:
+        None if BASE_MODELS_NEED_NETWORK else groups.of_base_model
+    localrule: BASE_MODELS_NEED_NETWORK
     resources:
         mem_mb=growing(4000, per_mb=1),
         runtime=growing(120),
@@ -160,9 +165,11 @@ rule tokenize:
         "logs/{dataset}/tokenize/{base_model}.{text}.log",
     benchmark:
         "benchmarks/{dataset}/tokenize/{base_model}.{text}.tsv"
+    group:
+        of(groups.of_tokens, not BASE_MODELS_NEED_NETWORK)
     threads: 4
     resources:
-        mem_mb=growing(2000, per_mb=2),
+        mem_mb=growing(2000, per_mb=2, of="texts"),
         runtime=growing(120),
     params:
         code=code_of("tokenize"),
@@ -186,6 +193,8 @@ rule triples:
         "logs/{dataset}/triples/{encoder}.{split}.log",
     benchmark:
         "benchmarks/{dataset}/triples/{encoder}.{split}.tsv"
+    group:
+        of(groups.of_samples, "encoders")
     resources:
         mem_mb=growing(2000, per_mb=4),
         runtime=growing(60),
@@ -334,6 +343,8 @@ rule pairs:
         "logs/{dataset}/pairs/{reranker}.{split}.log",
     benchmark:
         "benchmarks/{dataset}/pairs/{reranker}.{split}.tsv"
+    group:
+        of(groups.of_samples, "rerankers")
     resources:
         mem_mb=growing(2000, per_mb=4),
         runtime=growing(60),
@@ -699,6 +710,8 @@ rule import_expansions:
         "benchmarks/{dataset}/import_expansions/{expander}.tsv"
     wildcard_constraints:
         expander=having("expanders", "file"),
+    group:
+        of(groups.of_expansions)
     resources:
         mem_mb=growing(3000, per_mb=0.1),
         runtime=growing(120),

@@ -10,9 +10,8 @@ rule resolve:
         "logs/{dataset}/resolve.log",
     benchmark:
         "benchmarks/{dataset}/resolve/resolve.tsv"
-    resources:
-        mem_mb=growing(1000),
-        runtime=growing(10),
+    # It takes a second.
+    localrule: True
     params:
         code=code_of("resolve"),
         options=options(params.whole_config),
@@ -104,7 +103,7 @@ rule provenance:
     benchmark:
         "benchmarks/{dataset}/provenance/provenance.tsv"
     group:
-        "report"
+        groups.REPORT
     resources:
         mem_mb=growing(2000),
         runtime=growing(60),
@@ -146,7 +145,7 @@ rule report:
     benchmark:
         "benchmarks/{dataset}/report/report.tsv"
     group:
-        "report"
+        groups.REPORT
     resources:
         mem_mb=growing(2000),
         runtime=growing(30),

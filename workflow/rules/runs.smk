@@ -14,6 +14,8 @@ rule bm25:
         system=made_by("bm25"),
     # As `bm25_index`: training waits for these.
     priority: 1
+    group:
+        of(groups.of_run)
     threads: run_threads
     resources:
         heap_mb=growing(2000),
@@ -71,6 +73,8 @@ rule retrieve_graph:
         "benchmarks/{dataset}/retrieve_graph/{split}.{system}.tsv"
     wildcard_constraints:
         system=made_by("retrieve_graph"),
+    group:
+        of(groups.of_run)
     threads: run_threads
     resources:
         mem_mb=growing(8000),
@@ -157,6 +161,8 @@ rule retrieve_impacts:
         system=made_by("retrieve_impacts"),
     # As `bm25_index`: training waits for these.
     priority: 1
+    group:
+        of(groups.of_run)
     threads: run_threads
     resources:
         heap_mb=growing(2000),
@@ -185,6 +191,8 @@ rule fuse:
         "benchmarks/{dataset}/fuse/{split}.{system}.tsv"
     wildcard_constraints:
         system=made_by("fuse"),
+    group:
+        of(groups.of_run)
     resources:
         mem_mb=growing(2000, per_mb=8),
         runtime=growing(240),
@@ -210,6 +218,8 @@ rule rerank:
         "benchmarks/{dataset}/rerank/{split}.{system}.tsv"
     wildcard_constraints:
         system=made_by("rerank"),
+    group:
+        of(groups.of_run)
     resources:
         mem_mb=growing(2000, per_mb=8),
         runtime=growing(240),
@@ -234,6 +244,8 @@ rule import_run:
         "benchmarks/{dataset}/import_run/{split}.{system}.tsv"
     wildcard_constraints:
         system=made_by("import_run"),
+    group:
+        of(groups.of_run)
     resources:
         mem_mb=growing(4000, per_mb=2),
         runtime=growing(240),
