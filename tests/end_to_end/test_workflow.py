@@ -103,6 +103,7 @@ def write_experiments(tree):
         "late": support.late_config(config, indexed=True),
         "sharded": config | {"dataset": "sharded", "shards": 3},
         "unjudged": support.unjudged_config(config),
+        "served": support.served_config(config),
     }.items():
         (tree / f"{name}.yaml").write_text(yaml.safe_dump(experiment), "utf-8")
         yield (f"{name}.yaml",)

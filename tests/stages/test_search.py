@@ -5,7 +5,6 @@ import os
 import pty
 import re
 import select
-import shutil
 import subprocess
 import sys
 import time
@@ -204,23 +203,6 @@ def test_bm25_alone_imports_no_torch(built):
     assert "pyarrow" in imported
     # A blocked import is listed, too: pyarrow would import pandas where it is installed.
     assert not imported & {"torch", "transformers", "tokenizers", "pandas.core", "scipy"}
-
-
-@pytest.mark.slow
-def test_a_single_query_is_answered_without_torch_unless_vectors_differ(built, tmp_path):
-    results = shutil.copytree(built / "results" / "tiny", tmp_path / "tiny")
-    options = ["--results", str(results), "--systems", "bm25", "cort", "cort+bm25", "--query", "neriga balune"]
-    light, imported = run_and_list_imports(ROOT, *options)
-    assert "numpy" in imported
-    assert not imported & {"torch", "transformers"}
-    vectors = results / "embeddings" / "encoder" / "queries.test.arrow"
-    vectors.write_bytes(vectors.read_bytes()[:-100])
-    lines, imported = run_and_list_imports(ROOT, *options)
-    assert "torch" in imported
-    for one, other in zip(light, lines, strict=True):
-        assert [result["doc_id"] for result in one["results"]] == [result["doc_id"] for result in other["results"]]
-        scores = [[result["score"] for result in line["results"]] for line in (one, other)]
-        assert scores[0] == pytest.approx(scores[1], abs=1e-5)
 
 
 class Terminal:

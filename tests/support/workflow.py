@@ -52,7 +52,7 @@ RAW = {"pydocs", "download"}
 #: rules without a job in the tiny experiment: its models are trained, without a teacher, no weights tuned, no latency
 UNUSED = RAW | {f"pretrained_{kind}" for kind in ("encoder", "reranker", "weigher", "expander")}
 UNUSED |= {"import_split", "generate", "aggregate", "overlap", "agreement", "latency"}
-UNUSED |= {"passage_queries", "judge", "import_encoder", "expand", "weigh", "score_triples"}
+UNUSED |= {"passage_queries", "judge", "embed", "embed_queries", "import_encoder", "expand", "weigh", "score_triples"}
 UNUSED |= {"encode_impacts", "encode_query_impacts", "impact_index", "retrieve_impacts"}
 UNUSED |= {"import_triples", "import_pairs"}
 UNUSED |= {"tune_weights", "tune_weights_folds", "bm25_tune_folds", "encode_tokens", "retrieve_tokens"}
@@ -207,6 +207,18 @@ def late_config(tiny, indexed=False):
             "late+bm25": {"interleave": ["late", "bm25"]},
             "bm25-late": {"rerank": "bm25", "reranker": "late", "depth": 20},
         },
+    }
+
+
+def served_config(tiny):
+    """Turn the tiny experiment into one of an encoder behind an API."""
+    files = {key: f"tiny/data/{key}.test.tsv" for key in ("queries", "qrels")}
+    return {
+        "dataset": "served",
+        "collection": tiny["collection"],
+        "splits": {"test": files},
+        "encoders": {"api": {"endpoint": "small", "dimension": 16}},
+        "systems": {"bm25": {"retrieve": "bm25"}, "api": {"retrieve": "api"}},
     }
 
 

@@ -1,6 +1,7 @@
 """Params of rules: words of options, and the code of a stage."""
 
 import pytest
+from pydantic import TypeAdapter
 from snakemake.iocontainers import Wildcards
 from snakemake.utils import format as snakemake_format
 
@@ -9,7 +10,7 @@ from cort.config.models import Hub, Lengths, Onng, Representation, Sparsity
 from cort.runtime.cli import parser_of
 from cort.runtime.command_line import form_of, value_of, words_of
 from cort.runtime.mistakes import mistakes_in
-from cort.runtime.sections import hint_of
+from cort.runtime.sections import Section, hint_of
 from tests.support.configs import GONE, adjusted, built
 from tests.support.workflow import RULES, command_of, options_of
 from workflow.params import code_of, options
@@ -79,9 +80,11 @@ def test_a_stage_takes_every_value_that_a_config_admits(command):
         form, hint = form_of(field), hint_of(field)
         values = [(one,) for one in AWKWARD] if form.many else AWKWARD
         admitted = [one for one in values if not mistakes_in(one, hint)]
-        for value in [*admitted, *([sum(admitted, ())] if form.many else [])]:
-            if mistakes_in(value, hint):
+        for written in [*admitted, *([sum(admitted, ())] if form.many else [])]:
+            if mistakes_in(written, hint):
                 continue
+            # As YAML's `no` is a language.
+            value = TypeAdapter(hint, config=Section.model_config).validate_python(written)
             parsed = getattr(parser.parse_args(words_of({name: value})), name)
             read = tuple(value_of(word, form) for word in parsed or ()) if form.many else value_of(parsed, form)
             assert read == value, name

@@ -33,6 +33,7 @@ from tests.support.workflow import (
     leaves,
     ready_config,
     released_config,
+    served_config,
     sparse_config,
     weighed_config,
 )
@@ -149,9 +150,7 @@ def other_experiments(config):
     yield timed | {"latency": {"split": "test", "queries": 5, "systems": ["bm25"]}}
     judged = {"test": files, "other": files | {"qrels": "tiny/data/qrels.other.tsv"}}
     yield {"dataset": "twice", "collection": config["collection"], "splits": judged, "systems": bm25}
-    served = {"dataset": "served", "collection": config["collection"], "splits": {"test": files}}
-    served["encoders"] = {"api": {"endpoint": "small", "dimension": 16}}
-    yield served | {"systems": {**bm25, "api": {"retrieve": "api"}}}
+    yield served_config(config)
     yield weighed_config(config, "tiny/model", COMMIT)
     yield late_config(config, indexed=True)
     yield sparse_config(config)

@@ -99,9 +99,11 @@ config.update(experiment.config)
 MODEL_FILES = ("model.safetensors", "config.json", "tokenizer.json", "tokenizer_config.json")
 TABLES = (".csv", ".md", ".tex")
 # Limits on what is asked of servers, which affect no result.
-ASKING = {name: value for name, value in config.get("endpoint", {}).items() if name != "model"}
-LIMITS = words_of({name: value for name, value in ASKING.items() if name in keys_of(RequestLimits)})
-EMBEDDING_LIMITS = words_of(ASKING)
+ASKED = {name: value for name, value in config.get("endpoint", {}).items() if name != "model"}
+LIMITS = {
+    "answers": words_of({name: value for name, value in ASKED.items() if name in keys_of(RequestLimits)}),
+    "vectors": words_of(ASKED),
+}
 # More threads per job help little.
 MOST_THREADS = 8
 # Limits of this machine for all jobs together; None on a cluster, which chooses machines.

@@ -136,7 +136,7 @@ rule passage_queries:
         "Make queries of passages of {wildcards.dataset}"
     shell:
         "exec python -m cort.passage_queries --passages {input:q} {params.options:q} --cache {params.cache:q}"
-        " {LIMITS:q} --output {output:q} --log {log:q}"
+        " {LIMITS[answers]:q} --output {output:q} --log {log:q}"
 
 
 rule judge:
@@ -162,7 +162,7 @@ rule judge:
         "Judge what systems retrieve for {wildcards.split}"
     shell:
         "exec python -m cort.judge --runs {input.runs:q} --queries {input.queries:q} --passages {input.passages:q}"
-        " {params.options:q} --cache {params.cache:q} {LIMITS:q} --output-queries {output.queries:q}"
+        " {params.options:q} --cache {params.cache:q} {LIMITS[answers]:q} --output-queries {output.queries:q}"
         " --output-qrels {output.qrels:q} --output-counts {output.counts:q} --log {log:q}"
 
 

@@ -465,7 +465,7 @@ rule embed:
         "Ask for the vectors of the passages by {wildcards.encoder}, shard {wildcards.shard}"
     shell:
         "exec python -m cort.embed --kind passage --texts {input.texts:q} --shard {wildcards.shard} {params.options:q}"
-        " {EMBEDDING_LIMITS:q} --cache {params.cache:q} --output {output:q} --log {log:q}"
+        " {LIMITS[vectors]:q} --cache {params.cache:q} --output {output:q} --log {log:q}"
 
 
 rule embed_queries:
@@ -487,7 +487,7 @@ rule embed_queries:
     message:
         "Ask for the vectors of the queries of {wildcards.split} by {wildcards.encoder}"
     shell:
-        "exec python -m cort.embed --kind query --texts {input.texts:q} {params.options:q} {EMBEDDING_LIMITS:q}"
+        "exec python -m cort.embed --kind query --texts {input.texts:q} {params.options:q} {LIMITS[vectors]:q}"
         " --cache {params.cache:q} --output {output:q} --log {log:q}"
 
 
