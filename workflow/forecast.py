@@ -6,11 +6,11 @@ import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from cort.config import paths
-from cort.config.collection import Endpoint
+from cort.config.collection import BYTES_PER_TOKEN, Endpoint
 from cort.config.experiment import Experiment
 from cort.config.models import PretrainedBase, Service
 from cort.downloads.catalog import load_catalog
@@ -19,7 +19,6 @@ from workflow.snakemake_api import Job
 # Seconds that a host has to answer.
 PATIENCE = 1
 GB = 1e9
-BYTES_PER_TOKEN = 4
 
 
 class Pairs(NamedTuple):
@@ -95,36 +94,38 @@ def texts_to_send(experiment: Experiment, to_make: Callable[[str], bool]) -> Ite
     for name in experiment.used_models("encoders"):
         if not isinstance(encoder := experiment.encoders[name], Service):
             continue
-        jobs = [("the passages", path, experiment.at(paths.PASSAGES)) for path in experiment.vectors("encoders", name)]
+        vectors = [("the passages", paths.PASSAGES, "", experiment.vectors("encoders", name))]
         for split in experiment.with_model("encoders", name):
-            path = experiment.at(paths.QUERY_VECTORS, encoder=name, split=split)
-            jobs.append((f"the queries of {split}", path, experiment.at(paths.QUERIES, split=split)))
-        for texts in dict.fromkeys(texts for texts, path, _ in jobs if to_make(path)):
-            size = _size(next(table for own, _, table in jobs if own == texts))
-            most = f"{limits.max_requests:,} requests and {limits.max_tokens:,} tokens per job"
-            yield f"  {encoder.endpoint} for {texts}{size}; at most {most} (`endpoint`)"
+            made = experiment.at(paths.QUERY_VECTORS, encoder=name, split=split)
+            vectors.append((f"the queries of {split}", paths.QUERIES, split, [made]))
+        for about, table, split, outputs in vectors:
+            if any(map(to_make, outputs)):
+                size = _size(experiment.at(table, split=split))
+                most = f"{limits.max_requests:,} requests and {limits.max_tokens:,} tokens per job"
+                yield f"  {encoder.endpoint} for {about}{size}; at most {most} (`endpoint`)"
 
 
 def _size(table: str) -> str:
     """Count the texts of a table and estimate their tokens, if it is there and whole."""
-    import pyarrow.parquet
-
-    try:
-        footer = pyarrow.parquet.read_metadata(table)
-    except (OSError, ValueError):
+    if (footer := _footer(table)) is None:
         return ""
     groups = [footer.row_group(group) for group in range(footer.num_row_groups)]
     columns = [group.column(place) for group in groups for place in range(group.num_columns)]
-    size = sum(one.total_uncompressed_size for one in columns if one.path_in_schema == "text")
+    size = sum(column.total_uncompressed_size for column in columns if column.path_in_schema == "text")
     return f": {footer.num_rows:,} texts, about {size // BYTES_PER_TOKEN:,} tokens"
 
 
 def count_queries(experiment: Experiment, split: str) -> int | None:
     """Count the queries of a split, if its file is there and whole."""
+    footer = _footer(experiment.at(paths.QUERIES, split=split))
+    return footer and int(footer.num_rows)
+
+
+def _footer(table: str) -> Any:
     import pyarrow.parquet
 
     try:
-        return int(pyarrow.parquet.read_metadata(experiment.at(paths.QUERIES, split=split)).num_rows)
+        return pyarrow.parquet.read_metadata(table)
     except (OSError, ValueError):
         return None
 

@@ -199,6 +199,10 @@ class LanguageModel(RequestLimits):
     """Name of the language model at the server."""
 
 
+#: how tokens are counted before a server tells, whose tokenizer nobody else knows
+BYTES_PER_TOKEN = 4
+
+
 class EmbeddingLimits(RequestLimits):
     """Limits on what a job asks an embeddings service."""
 

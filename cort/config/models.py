@@ -11,17 +11,7 @@ from pydantic import AfterValidator, Field
 
 from cort.config.fields import Cleaning, Listed, PrecisionOrAuto, Revision, one_or_more
 from cort.config.training import Training
-from cort.runtime.sections import (
-    FIRST_FITTING,
-    NO_TRUTH,
-    UNIQUE,
-    Maybe,
-    Names,
-    Section,
-    Text,
-    by_name,
-    within,
-)
+from cort.runtime.sections import FIRST_FITTING, NO_TRUTH, UNIQUE, Maybe, Names, Section, Text, by_name, within
 
 Pooling: TypeAlias = Literal["cls", "mean", "last"]
 Similarity: TypeAlias = Literal["angular", "cosine", "inner_product"]

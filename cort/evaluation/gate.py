@@ -7,7 +7,6 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -70,7 +69,7 @@ def decide(before: Mapping[str, float], now: Mapping[str, float], margin: float,
     return Decision(float(old.mean()), float(new.mean()), p, level, p <= level, needed)
 
 
-def changes(before: Mapping[str, str], now: Mapping[str, Any]) -> Iterator[str]:
+def changes(before: Mapping[str, str], now: Mapping[str, str]) -> Iterator[str]:
     """Describe the settings that differ."""
     for key in sorted({*before, *now}):
         if before.get(key) != now.get(key):

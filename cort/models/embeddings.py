@@ -18,7 +18,7 @@ import numpy.typing as npt
 import openai
 from openai.types import CreateEmbeddingResponse
 
-from cort.config.collection import EmbeddingLimits
+from cort.config.collection import BYTES_PER_TOKEN, EmbeddingLimits
 from cort.config.models import Service
 from cort.models.service import Unusable, kept_answers, key_of, send
 from cort.runtime.errors import input_error, shorten
@@ -29,7 +29,6 @@ log = logging.getLogger(__name__)
 #: rows of float32, (texts, e)
 Vectors: TypeAlias = npt.NDArray[np.float32]
 TABLE = "vectors (key BLOB PRIMARY KEY, vector BLOB NOT NULL) WITHOUT ROWID"
-BYTES_PER_TOKEN = 4
 #: the key that names the model, in errors
 MODEL = "encoders.endpoint"
 # How servers refuse requests with too many texts, or too long ones.
@@ -158,10 +157,8 @@ def _refuse_more(needed: Needed, service: EmbeddingLimits) -> None:
         ("max_tokens", needed.tokens, service.max_tokens),
     ):
         if number > most:
-            what = "requests" if key == "max_requests" else "tokens, about,"
-            raise input_error(
-                f"endpoint.{key}", f"{number} {what} needed", f"at most {most}", "raise it, or ask for less"
-            )
+            found = f"{number} {key.removeprefix('max_')} needed"
+            raise input_error(f"endpoint.{key}", found, f"at most {most}", "raise it, or ask for less")
 
 
 async def _request(client: openai.AsyncOpenAI, batch: Sequence[str], service: Service) -> list[Vectors]:
@@ -172,10 +169,8 @@ async def _request(client: openai.AsyncOpenAI, batch: Sequence[str], service: Se
     except openai.APIStatusError as error:
         if error.status_code not in TOO_MUCH:
             raise
-        longest = max(map(tokens_of, batch))
-        raise Unusable(
-            f"status {error.status_code} for {len(batch)} texts, the longest of about {longest} tokens"
-        ) from None
+        texts = f"{len(batch)} texts, the longest of about {max(map(tokens_of, batch))} tokens"
+        raise Unusable(f"status {error.status_code} for {texts}") from None
     return _vectors_of(reply, batch, service)
 
 

@@ -1,7 +1,6 @@
 """A model makes queries of passages and judges what systems retrieve, beside real user queries; predicted queries."""
 
 import json
-import os
 import random
 import re
 from collections import Counter
@@ -18,7 +17,7 @@ from cort.retrieval.documents import document_of, hash_of, split_of
 from tests.support.changes import planned_jobs
 from tests.support.common import texts_by_id
 from tests.support.forking import run_module, snakemake
-from tests.support.model_server import model_server
+from tests.support.model_server import configured_server
 from tests.support.sandbox import copy_with_tiny
 
 pytestmark = pytest.mark.slow
@@ -70,11 +69,8 @@ def tree(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def server():
-    with model_server() as server:
-        server.answer = answer
-        os.environ.update(OPENAI_BASE_URL=server.url, OPENAI_API_KEY=KEY)
+    with configured_server(KEY, answer=answer) as server:
         yield server
-        del os.environ["OPENAI_BASE_URL"], os.environ["OPENAI_API_KEY"]
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,6 @@
 """An encoder behind an API: from texts to runs, report and live search, with each text sent once."""
 
 import json
-import os
 
 import numpy as np
 import pytest
@@ -14,7 +13,7 @@ from cort.formats.tables import QUERIES
 from cort.models.embeddings import Asked, name_of
 from tests.support.common import texts_by_id
 from tests.support.forking import snakemake
-from tests.support.model_server import model_server
+from tests.support.model_server import configured_server
 from tests.support.sandbox import TINY, copy_with_tiny
 
 pytestmark = pytest.mark.slow
@@ -33,11 +32,8 @@ def embed(text):
 
 @pytest.fixture(scope="module")
 def server():
-    with model_server() as server:
-        server.embed = embed
-        os.environ.update(OPENAI_BASE_URL=server.url, OPENAI_API_KEY=KEY)
+    with configured_server(KEY, embed=embed) as server:
         yield server
-        del os.environ["OPENAI_BASE_URL"], os.environ["OPENAI_API_KEY"]
 
 
 @pytest.fixture(scope="module")

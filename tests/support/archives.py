@@ -1,8 +1,25 @@
-"""Archives of texts or bytes, made in memory."""
+"""Archives and compressed files of texts or bytes, made in memory."""
 
+import bz2
+import gzip
 import io
+import lzma
 import tarfile
 import zipfile
+
+import pyarrow as pa
+
+
+def zstd(data):
+    """Compress bytes."""
+    sink = pa.BufferOutputStream()
+    with pa.CompressedOutputStream(sink, "zstd") as stream:
+        stream.write(data)
+    return sink.getvalue().to_pybytes()
+
+
+#: kind of compression -> what compresses bytes
+PACKERS = {"gzip": gzip.compress, "bzip2": bz2.compress, "xz": lzma.compress, "zstd": zstd}
 
 
 def tar_of(*files, form="gz"):

@@ -2,10 +2,13 @@
 
 import base64
 import json
+import os
 import struct
 import threading
 import time
 from collections import Counter
+from contextlib import contextmanager
+from unittest import mock
 
 from tests.support.servers import Handler, running
 
@@ -37,6 +40,15 @@ class ModelServer:
 def model_server(context=None):
     """Run a server; yield it. With an SSL context, it speaks HTTPS."""
     return running(ModelHandler, ModelServer, context)
+
+
+@contextmanager
+def configured_server(key, **functions):
+    """Run a server that answers by these functions, of which the environment has the address and a key."""
+    with model_server() as server:
+        vars(server).update(functions)
+        with mock.patch.dict(os.environ, {"OPENAI_BASE_URL": server.url, "OPENAI_API_KEY": key}):
+            yield server
 
 
 class ModelHandler(Handler):

@@ -1,6 +1,4 @@
-import bz2
 import gzip
-import lzma
 
 import pyarrow as pa
 import pytest
@@ -8,21 +6,12 @@ import pytest
 from cort.formats.lines import head_of, iter_blocks, iter_lines, iter_record_batches, iter_text
 from cort.formats.records import Qrel
 from cort.formats.tables import QRELS
+from tests.support.archives import PACKERS
 from tests.support.common import write_file
 
 
 def write(tmp_path, data, name="file.tsv"):
     return write_file(tmp_path / name, data)
-
-
-def zstd(data):
-    sink = pa.BufferOutputStream()
-    with pa.CompressedOutputStream(sink, "zstd") as stream:
-        stream.write(data)
-    return sink.getvalue().to_pybytes()
-
-
-PACKERS = {"gzip": gzip.compress, "bzip2": bz2.compress, "xz": lzma.compress, "zstd": zstd}
 
 
 @pytest.mark.parametrize("pack", [bytes, *PACKERS.values()], ids=["plain", *PACKERS])

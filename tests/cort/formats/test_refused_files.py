@@ -1,13 +1,10 @@
 """Raw files with a mistake: each is refused in one short line that names the row and what was found there."""
 
-import bz2
 import gzip
 import json
-import lzma
 import re
 from functools import partial
 
-import pyarrow as pa
 import pytest
 
 from cort.formats.expansions import iter_predictions
@@ -17,7 +14,7 @@ from cort.formats.passages import iter_passages
 from cort.formats.runs import read_run
 from cort.formats.tables import PASSAGES
 from cort.formats.topics import iter_queries
-from tests.support.archives import tar_of, zip_of
+from tests.support.archives import PACKERS, tar_of, zip_of
 from tests.support.common import refusal, table_of
 
 PASSAGE = table_of(PASSAGES, [("b", "Short.")]).to_batches()
@@ -25,13 +22,6 @@ READERS = {"lines": iter_lines, "passages": iter_passages, "queries": iter_queri
 READERS |= {"run": read_run, "narratives": partial(iter_queries, field="narrative"), "predictions": iter_predictions}
 READERS |= {"judged": lambda path: read_judged(path, PASSAGE, None)[0]}
 READERS |= {f"{number} samples": partial(iter_predictions, samples=number) for number in (1, 2, 3, 4)}
-
-
-def zstd(data):
-    sink = pa.BufferOutputStream()
-    with pa.CompressedOutputStream(sink, "zstd") as stream:
-        stream.write(data)
-    return sink.getvalue().to_pybytes()
 
 
 def passages(line):
@@ -63,7 +53,7 @@ def samples(**changed):
 
 
 def damaged(kind):
-    data = {"gzip": gzip.compress, "bzip2": bz2.compress, "xz": lzma.compress, "zstd": zstd}[kind]
+    data = PACKERS[kind]
     return data(b"".join(b"%d\ttext\n" % row for row in range(20_000)))[:-1000]
 
 

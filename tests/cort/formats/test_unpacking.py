@@ -5,23 +5,15 @@ import gzip
 import itertools
 import lzma
 
-import pyarrow as pa
 import pytest
 
 from cort.formats.lines import head_of, iter_lines
+from tests.support.archives import PACKERS, zstd
 from tests.support.common import refusal
 
 FIRST, SECOND = b"1\ta\n", b"2\tb\n"
 
 
-def zstd(data):
-    sink = pa.BufferOutputStream()
-    with pa.CompressedOutputStream(sink, "zstd") as stream:
-        stream.write(data)
-    return sink.getvalue().to_pybytes()
-
-
-PACKERS = {"gzip": gzip.compress, "bzip2": bz2.compress, "xz": lzma.compress, "zstd": zstd}
 # What tools write between streams and behind them: xz pads to four bytes, tapes to blocks, pzstd has metadata.
 BETWEEN = {
     "gzip": [b"", b"\0" * 512, gzip.compress(b"")],
