@@ -5,8 +5,8 @@ other accounts of the machine away; --no-token leaves it out. Two systems answer
 of each part, the reason for each rank and, for a query of the split, the rank in the stored run. The page's API is open
 to programs: /api/openapi.json. Ctrl-C ends the server.
 
-With --judgements, the page also lets a person judge the first results of all systems, one text after the other, and
-appends each judgement to a file, which can be the `qrels` of a split.
+With --judgements, the page opens with the first results of all systems to be judged by a person, one text after the
+other, and appends each judgement to a file, which can be the `qrels` of a split.
 
 Reads:  the results of an experiment that `snakemake` has built, with its report/explore/SPLIT
 Writes: nothing, or judgements
@@ -17,8 +17,11 @@ Usage:  python -m cort.explore --experiment config/pydocs.yaml --open
 
 from __future__ import annotations
 
+import json
 import logging
 import os
+import re
+import shlex
 import signal
 import sys
 import threading
@@ -51,6 +54,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 PORT = 8765
+#: the first line of a config that `make verdict` wrote: what was named
+VERDICT = re.compile("# Written by `make verdict` for (.*)")
 
 
 class Options(SearchOptions):
@@ -82,6 +87,18 @@ def find_page(results: Experiment, split: str | None) -> Path:
     if split is not None and split not in splits:
         raise input_error("--split", shorten(split), f"one of {', '.join(splits)}", "name one of these")
     return pages[split or splits[0]].parent
+
+
+def next_step(options: Options, results: Experiment, split: str) -> tuple[str, str]:
+    """Say what to do with the judgements, and its command."""
+    config, judgements = options.experiment or "CONFIG", str(options.judgements)
+    if options.experiment and (made := VERDICT.match(Path(config).read_text("utf-8"))):
+        # A verdict compares what it is given: all that it was given before.
+        language = results.config["lexical"]["bm25"]["language"]
+        given = json.loads(made[1]) | {"NAME": Path(config).stem, "LANGUAGE": language, "QRELS": judgements}
+        return "When all is judged: ", "make verdict " + " ".join(f"{key}={shlex.quote(given[key])}" for key in given)
+    about = f"When all is judged, set splits.{split}.qrels of {config} to {judgements}, and: "
+    return about, f"make results CONFIG={shlex.quote(config)}"
 
 
 @contextmanager
@@ -120,9 +137,10 @@ def stage(options: Options) -> None:
     page = find_page(results, options.split)
     systems = options.systems or tuple(results.searchable)
     open_systems(results, systems)
-    judging = (
-        Judging(results, page.name, Path(options.judgements).resolve(), options.pool) if options.judgements else None
-    )
+    judging = None
+    if options.judgements:
+        then = next_step(options, results, page.name)
+        judging = Judging(results, page.name, Path(options.judgements).resolve(), options.pool, then)
     with lease(int(options.device == "cuda")), listening(options.port) as listener:
         host, port = listener.getsockname()
         # One thread opens the systems and searches, because torch has a number of threads per calling thread.
@@ -136,7 +154,8 @@ def stage(options: Options) -> None:
             app = make_app(opening.result(), page / "data", line, token, judging)
             log.info("opened %s in %.1f s; Ctrl-C to end", ", ".join(systems), time.perf_counter() - started)
             # Requests that come now wait in the socket until the server takes them.
-            with announced(f"http://{host}:{port}/" + (f"{token}/" if token else ""), options.open):
+            address = f"http://{host}:{port}/" + (f"{token}/" if token else "") + ("#judge" if judging else "")
+            with announced(address, options.open):
                 number = serve(app, listener)
             status = 0 if number == signal.SIGINT else 128 + number
         except KeyboardInterrupt:

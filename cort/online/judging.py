@@ -1,8 +1,8 @@
 """A person's judgements of the results of a split: which candidates there are, and the file that gets the judgements.
 
 The candidates of a query are the first results of the stored runs of all systems; documents, if the experiment
-aggregates passages. A judgement is a line of `cort.formats.judgements`, and on disk before it is answered. Nothing here
-tells which system found a candidate, or at which rank.
+aggregates passages. A judgement is a line of `cort.formats.judgements`, and on disk before it is answered; candidates
+of a query with the same text are judged at once. Nothing here tells which system found a candidate, or at which rank.
 """
 
 from __future__ import annotations
@@ -46,13 +46,16 @@ class Judging:
     :ivar grades: of pairs of a query and a candidate, in the order of judging.
     """
 
-    def __init__(self, results: Experiment, split: str, path: Path, depth: int) -> None:
+    def __init__(self, results: Experiment, split: str, path: Path, depth: int, then: tuple[str, str]) -> None:
         """Pool the first `depth` results of all systems, and read the file, which need not exist.
+
+        :param then: what to do with the judgements, and its command.
 
         :raises InputError: if the file has another name or a bad line, or another program writes it.
         """
         if path.suffix != ".jsonl":
             raise input_error("--judgements", shorten(path.name), "a name that ends in .jsonl", "name another file")
+        self.then = then
         queries, passages = results.at(paths.QUERIES, split=split), results.at(paths.PASSAGES)
         runs = [results.run(split, name) for name in results.on_split(split)]
         self.queries, self.pools = read_queries(queries), dict[str, dict[str, str]]()
@@ -70,7 +73,7 @@ class Judging:
         self.grades = {one[:2]: one.relevance for _, one in judged if one.doc_id in self.pools.get(one.query_id, {})}
 
     def state(self) -> dict[str, Any]:
-        """List the candidates of all queries, in an order that ranks have no part in, and the judgements in theirs."""
+        """List all queries with candidates, in an order without ranks; judgements in theirs; what is next."""
         queries = [
             {
                 "query_id": query_id,
@@ -80,7 +83,8 @@ class Judging:
             for query_id, text in self.queries.items()
             if query_id in self.pools
         ]
-        return {"queries": queries, "judgements": [[*pair, grade] for pair, grade in self.grades.items()]}
+        judgements = [[*pair, grade] for pair, grade in self.grades.items()]
+        return {"queries": queries, "judgements": judgements, "next": self.then}
 
     def texts(self, query_id: str, passages: Passages) -> dict[str, str]:
         """Return the texts of the candidates of a query."""
@@ -90,20 +94,23 @@ class Judging:
         return dict(zip(pool, passages.texts([*pool.values()]), strict=True))
 
     def judge(self, one: Judgement, passages: Passages) -> None:
-        """Write a judgement, or withdraw one.
+        """Write a judgement of all candidates with the text of one, or withdraw it.
 
         :raises InputError: for what is no candidate, or has another text, or was not judged.
         :raises OSError: if it cannot be written; the file is then as before.
         """
-        text, pair = self.texts(one.query_id, passages).get(one.doc_id), (one.query_id, one.doc_id)
+        texts = self.texts(one.query_id, passages)
+        text = texts.get(one.doc_id)
         if text is None or not text.startswith(one.text):
             raise input_error("doc_id", shorten(one.doc_id), "a candidate of the query, with this text", FIX)
-        if one.relevance is None and pair not in self.grades:
+        same = [(one.query_id, doc_id) for doc_id, other in texts.items() if other == text]
+        if one.relevance is None and not (same := [pair for pair in same if pair in self.grades]):
             raise input_error("relevance", "null", "a grade, as there is none to withdraw", FIX)
-        self._append(json.dumps(asdict(replace(one, text=text[:QUOTED])), ensure_ascii=False).encode() + b"\n")
-        self.grades.pop(pair, None)
+        lines = [asdict(replace(one, doc_id=doc_id, text=text[:QUOTED])) for _, doc_id in same]
+        self._append("".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines).encode())
+        self.grades = {pair: grade for pair, grade in self.grades.items() if pair not in same}
         if one.relevance is not None:
-            self.grades[pair] = one.relevance
+            self.grades |= dict.fromkeys(same, one.relevance)
 
     def _append(self, line: bytes) -> None:
         end = self._file.seek(0, os.SEEK_END)

@@ -153,10 +153,11 @@ class Candidate(BaseModel):
 
 
 class Candidates(BaseModel):
-    """Queries, and judgements as query, candidate and grade, in the order of judging."""
+    """Queries; judgements as query, candidate and grade, in the order of judging; what comes next, and its command."""
 
     queries: list[Candidate]
     judgements: list[tuple[str, str, int]]
+    next: tuple[str, str]
 
 
 class Texts(BaseModel):
@@ -341,8 +342,9 @@ def add_judging(app: FastAPI, searcher: Searcher, line: Line, judging: Judging) 
     async def judge(request: Request) -> dict[str, str]:
         """Judge a candidate, or withdraw its judgement (`relevance` is null): query_id, doc_id, text, relevance.
 
-        Only from the page of this server. `text` is the beginning of the candidate's text. 0 is irrelevant, 1 related,
-        2 partly or not clearly answers, 3 perfectly answers. The answer comes when the judgement is on disk.
+        Only from the page of this server, and of all candidates with the same text, whose beginning is `text`. 0 is
+        irrelevant, 1 related, 2 partly or not clearly answers, 3 perfectly answers. The answer comes when the judgement
+        is on disk.
         """
         one = parse_judgement("judgement", await request.body())
         try:

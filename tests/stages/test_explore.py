@@ -1,6 +1,7 @@
 """The command that serves the explorer: what it refuses, and how it serves the tiny experiment until it is ended."""
 
 import json
+import shlex
 import signal
 import stat
 import subprocess
@@ -55,6 +56,20 @@ def test_wrong_options_and_missing_files_are_reported(results, refused):
     for split in ("test", "dev"):
         (results / "report" / "explore" / split / "index.html").unlink()
     assert "explore: found no page, " in refused("explore", results=results)
+
+
+def test_what_follows_the_judgements_is_a_build_or_the_verdict_with_all_that_it_was_given(results, tmp_path):
+    config = tmp_path / "my notes.yaml"
+    config.write_text("dataset: d\n")
+    given = {"experiment": str(config), "judgements": "a b.jsonl"}
+    about, command = explore.next_step(explore.Options(**given), results_with(results, splits=SPLITS), "test")
+    assert about == f"When all is judged, set splits.test.qrels of {config} to a b.jsonl, and: "
+    assert shlex.split(command) == ["make", "results", f"CONFIG={config}"]
+    named = json.dumps({"FOLDER": "ä b", "QRELS": "old.tsv"})
+    config.write_text(f"# Written by `make verdict` for {named}\n# more\n")
+    _, command = explore.next_step(explore.Options(**given), results_with(results, splits=SPLITS), "test")
+    named = ["FOLDER=ä b", "QRELS=a b.jsonl", "NAME=my notes", "LANGUAGE=en"]
+    assert shlex.split(command) == ["make", "verdict", *named]
 
 
 # The tiny experiment.
@@ -173,7 +188,9 @@ def test_200_requests_at_once_are_answered_correctly_in_the_same_memory(built, l
 def test_results_are_judged_into_a_file_of_one_server(built, tmp_path):
     file = tmp_path / "judged.jsonl"
     words = ("--systems", "bm25", "--judgements", str(file), "--pool", "2")
-    with command(built, *words) as (_, address):
+    with command(built, *words) as (_, opened):
+        address = opened.removesuffix("#judge")
+        assert address != opened
         state = ask(address, "judgements")[1]
         assert [one["query_id"] for one in state["queries"]] == list(queries_of(built))
         first = state["queries"][0]

@@ -61,3 +61,26 @@ def faults_of(page):
     """Run axe, which the page has loaded, on what is shown."""
     found = page.evaluate("axe.run(document, {resultTypes: ['violations'], preload: false})")
     return [f"{one['id']}: {node['html'][:200]}" for one in found["violations"] for node in one["nodes"]]
+
+
+#: widths of a phone, a tablet and a laptop, in which pages are whole
+WIDTHS = (390, 768, 1280)
+# What sticks out of the window, or of a box that hides it; what is scrolled sideways is inside of a region for that.
+CUT = """
+() => [...document.querySelectorAll("body *")].filter((one) => {
+  const box = one.getBoundingClientRect(), style = getComputedStyle(one), own = one.closest(".scroll, .why");
+  if (!box.width || !box.height || style.clipPath !== "none" || (own && own !== one)) return false;
+  const hides = style.overflowX === "hidden" || style.overflowX === "clip";
+  return box.left < -1 || box.right > innerWidth + 1 || (hides && one.scrollWidth > one.clientWidth + 1);
+}).map((one) => one.outerHTML.slice(0, 120))
+"""
+
+
+def cut_of(page, width):
+    """List what is cut or hidden when a page is as wide as this; the first column of a scrolled table stays in view."""
+    page.set_viewport_size({"width": width, "height": 900})
+    page.wait_for_timeout(50)
+    cut = page.evaluate(CUT)
+    if page.evaluate("document.documentElement.scrollWidth") > width:
+        cut.append("the page is wider than the window")
+    return cut

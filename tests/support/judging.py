@@ -24,6 +24,7 @@ from tests.support.online import results_with
 
 #: names in a config, of the systems in the same order
 NAMES = ("bm25", "dense", "both")
+NEXT = ("When all is judged: ", "make verdict FOLDER='my notes' QRELS=judged.jsonl")
 
 
 def write_judged(folder, queries=QUERIES_COUNT, *, documents=False):
@@ -55,7 +56,7 @@ def judging_of(folder, file, depth=3, *, documents=False):
     }
     collection = {"passages": "passages.tsv"} | ({"aggregate": "max"} if documents else {})
     results = results_with(folder, systems, collection=collection, rerankers={})
-    return Judging(results, "test", Path(file), depth)
+    return Judging(results, "test", Path(file), depth, NEXT)
 
 
 def pool_of(query, depth=3):

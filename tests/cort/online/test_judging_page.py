@@ -9,9 +9,9 @@ import pytest
 from cort import explorer, split
 from cort.formats.tables import QRELS, read_table
 from cort.online.line import listening
-from tests.support.browser import AXE, PATIENCE, faults_of, launched, needs_browser, watched
+from tests.support.browser import AXE, PATIENCE, WIDTHS, cut_of, faults_of, launched, needs_browser, watched
 from tests.support.explorer import HOSTILE, number_of_passage, text_of_passage, text_of_query, write_experiment
-from tests.support.judging import pool_of, write_judged
+from tests.support.judging import NEXT, pool_of, write_judged
 from tests.support.live import Scripted, served
 from tests.support.processes import Python
 
@@ -71,12 +71,12 @@ def total():
     return sum(len(pool_of(query)) for query in range(QUERIES))
 
 
-def finished(judged):
-    return sum(pool_of(query) <= {passage for asked, passage in judged if asked == query} for query in range(QUERIES))
-
-
-def said(number, judged):
-    return f"{number} of {total()} judged; queries finished: {finished(judged)} of {QUERIES}"
+def said(judged):
+    """Progress, after judgements of some queries in their order."""
+    known = [{passage for asked, passage in judged if asked == query} for query in range(QUERIES)]
+    finished = sum(pool_of(query) <= known[query] for query in range(QUERIES))
+    query = min(finished, QUERIES - 1)
+    return f"{finished} of {QUERIES} queries; {len(known[query])} of {len(pool_of(query))} texts of this one"
 
 
 def lines_of(folder):
@@ -103,28 +103,28 @@ def test_20_judgements_by_keyboard_survive_a_crash_and_become_a_split(context, d
     address, grades, texts = f"http://127.0.0.1:{port}/", [3, 0, 1, 2] * 5, []
     with process(tmp_path, data, port) as server, watched(context, (address, "blob:")) as page:
         show(page, address)
-        assert progress(page) == said(0, [])
+        assert progress(page) == said([])
         for number, grade in enumerate(grades):
             texts.append((page.locator("#question").inner_text(), page.locator("#candidate").text_content()))
             press(page, str(grade))
             assert len(lines_of(tmp_path)) == number + 1
         judged = [pair_of(line) for line in lines_of(tmp_path)]
-        assert progress(page) == said(20, judged)
+        assert progress(page) == said(judged)
         server.kill()
         server.wait()
         with (tmp_path / "judged.jsonl").open("a") as file:
             file.write('{"query_id": "q3", "do')
         with process(tmp_path, data, port):
             show(page, address)
-            assert progress(page) == said(20, judged)
+            assert progress(page) == said(judged)
             press(page, "u")
-            assert progress(page) == said(19, judged[:-1])
+            assert progress(page) == said(judged[:-1])
             # The text whose judgement was withdrawn is shown again.
             assert (page.locator("#question").inner_text(), page.locator("#candidate").text_content()) == texts[-1]
             press(page, "1")
             press(page, "u")
             press(page, "u")
-            assert progress(page) == said(18, judged[:-2])
+            assert progress(page) == said(judged[:-2])
     lines = lines_of(tmp_path)
     assert [line["relevance"] for line in lines] == [*grades, None, 1, None, None]
     # Each text once, and those that were shown.
@@ -177,7 +177,9 @@ def test_the_end_of_a_query_leads_to_the_next_one_and_all_have_an_end(page, tmp_
         press(page, "0")
         shown.append(page.locator("#question").inner_text())
     assert [*dict.fromkeys(shown)] == [text_of_query(query) or "(an empty query)" for query in range(QUERIES)]
-    assert progress(page) == f"{total()} of {total()} judged; queries finished: {QUERIES} of {QUERIES}"
+    assert progress(page).startswith(f"{QUERIES} of {QUERIES} queries; ")
+    assert page.locator("#skips").is_disabled()
+    assert page.locator("#after").inner_text() == f"{NEXT[0]}{NEXT[1]} Copy"
     assert page.locator("#candidate").text_content() == "Every text is judged."
     press(page, "0")
     assert len(lines_of(tmp_path)) == total()
@@ -196,14 +198,68 @@ def test_keys_are_grades_only_of_a_text_and_nothing_tells_a_system_a_rank_or_a_s
     page.locator("#candidate").focus()
     page.keyboard.press("Control+1")
     page.keyboard.press("7")
-    page.get_by_role("link", name="Compare").click()
+    page.get_by_role("link", name="Compare systems").click()
     page.wait_for_selector("#page[aria-busy=false]")
     page.keyboard.press("1")
     assert lines_of(tmp_path) == []
-    page.get_by_role("link", name="Judge").click()
+    page.get_by_role("link", name="Judge results").click()
     page.wait_for_selector(READY)
     press(page, "1")
     assert len(lines_of(tmp_path)) == 1
+
+
+def test_what_is_skipped_comes_last_and_the_way_back_is_open(page, tmp_path):
+    shown, pool = [page.locator("#candidate").text_content()], len(pool_of(0))
+    for _ in range(pool):
+        press(page, "s")
+        shown.append(page.locator("#candidate").text_content())
+    # Then the next query, whose text may be the same.
+    assert len({*shown[:pool]}) == pool
+    assert page.locator("#question").inner_text() == text_of_query(1)
+    assert lines_of(tmp_path) == []
+    for text in shown[-2::-1]:
+        press(page, "Backspace")
+        assert page.locator("#candidate").text_content() == text
+    assert page.locator("#back").is_disabled()
+    press(page, "2")
+    assert text_of_passage(pair_of(lines_of(tmp_path)[0])[1]) == shown[0]
+    # A judgement can be changed on the way back.
+    press(page, "Backspace")
+    assert page.locator("#grades [aria-pressed=true]").inner_text().startswith("2")
+    press(page, "0")
+    assert [line["relevance"] for line in lines_of(tmp_path)] == [2, 0]
+    for _ in range(total() - pool):
+        press(page, "3")
+    assert page.locator("#question").inner_text() == HOSTILE
+    assert {page.locator("#candidate").text_content(), *shown[:1]} <= {*shown[:pool]}
+    assert progress(page) == f"{QUERIES - 1} of {QUERIES} queries; 1 of {pool} texts of this one"
+
+
+def test_words_of_the_query_are_marked(page):
+    page.locator("#judge select").select_option("5")
+    page.wait_for_selector(READY)
+    assert {one.lower() for one in page.locator("#candidate mark").all_text_contents()} >= {"city", "river"}
+
+
+def test_equal_texts_are_judged_once_and_recorded_for_all(context, data, tmp_path):
+    judging, searcher = write_judged(tmp_path, QUERIES), Scripted()
+    searcher.passages.texts = lambda doc_ids: [f"text {number_of_passage(one) % 3}" for one in doc_ids]
+    texts = [{one % 3 for one in pool_of(query)} for query in range(QUERIES)]
+    assert len(texts[0]) < len(pool_of(0))
+    with served(searcher, data, judging) as address, watched(context, (address, "blob:")) as page:
+        show(page, address)
+        for number in range(len(texts[0])):
+            assert progress(page) == f"0 of {QUERIES} queries; {number} of {len(texts[0])} texts of this one"
+            press(page, str(number))
+        assert progress(page) == f"1 of {QUERIES} queries; 0 of {len(texts[1])} texts of this one"
+        grades = {pair_of(line): (line["text"], line["relevance"]) for line in lines_of(tmp_path)}
+        assert grades.keys() == {(0, one) for one in pool_of(0)}
+        assert len({*grades.values()}) == len(texts[0])
+        press(page, "u")
+        show(page, address)
+        # Of all of them, the judgement is withdrawn, and after a start anew.
+        assert progress(page) == f"0 of {QUERIES} queries; {len(texts[0]) - 1} of {len(texts[0])} texts of this one"
+    judging._lock.release()
 
 
 def test_digits_of_a_french_keyboard_are_grades_without_the_shift_key(page, tmp_path):
@@ -217,10 +273,10 @@ def test_digits_of_a_french_keyboard_are_grades_without_the_shift_key(page, tmp_
 def test_judging_leaves_the_choice_of_systems_as_it_is(page):
     page.evaluate("location.hash = 'a=short&b=bm25'")
     page.wait_for_selector("#page[aria-busy=false]")
-    page.get_by_role("link", name="Judge").click()
+    page.get_by_role("link", name="Judge results").click()
     page.wait_for_selector(READY)
     assert page.input_value("#a") == "short"
-    page.get_by_role("link", name="Compare").click()
+    page.get_by_role("link", name="Compare systems").click()
     page.wait_for_selector("#page[aria-busy=false]")
     assert page.locator(".ranking.of-a h3").inner_text() == "A short"
 
@@ -242,9 +298,9 @@ def test_a_judgement_that_is_not_saved_is_reported(context, data, tmp_path):
     judging._lock.release()
 
 
-@pytest.mark.parametrize(("width", "scheme"), [(400, "dark"), (1280, "light")])
-def test_axe_finds_no_violation(page, width, scheme):
-    page.set_viewport_size({"width": width, "height": 900})
+@pytest.mark.parametrize(("width", "scheme"), [(one, "dark" if one < 400 else "light") for one in WIDTHS])
+def test_nothing_is_cut_and_axe_finds_no_violation(page, width, scheme):
+    assert cut_of(page, width) == []
     page.emulate_media(color_scheme=scheme)
     page.evaluate(AXE)
     assert faults_of(page) == []
@@ -252,4 +308,4 @@ def test_axe_finds_no_violation(page, width, scheme):
     press(page, "3")
     page.locator("#before summary").click()
     assert faults_of(page) == []
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert cut_of(page, width) == []
