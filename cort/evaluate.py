@@ -33,6 +33,9 @@ from cort.runtime.sections import CsvFile, ParquetFile, TrecFile
 
 log = logging.getLogger(__name__)
 
+#: of TREC's Deep Learning tracks, of whose passages with grade 1 none answers the query
+GRADES = {0, 1, 2, 3}
+
 
 class Options(MeasureOptions):
     """Options of this stage."""
@@ -53,6 +56,12 @@ def stage(options: Options) -> None:
     level = options.relevance_level
     queries = tables.read_table(options.queries, tables.QUERIES)
     qrels = measures.read_qrels(options.qrels, level)
+    if level == 1 and {grade for judged in qrels.values() for grade in judged.values()} == GRADES:
+        log.warning(
+            "%s has the grades 0 to 3, as TREC's Deep Learning tracks (2019: `test` of BEIR's MS MARCO), whose "
+            "grade 1 answers nothing; there, binary measures (RR, AP, P, R) have `relevance_level: 2`",
+            options.split,
+        )
     # Measures use scores and ids only, so the order of ties in the file does not matter.
     run = read_run(options.run, order_ties=False)
     # Otherwise a run of another split or dataset would silently score 0.

@@ -39,7 +39,7 @@ from cort.online.options import folder_of
 from cort.reporting import results as reports
 from cort.reporting.costs import FRONT, NOTHING, bytes_per_passage, costs_frame, costs_panels, costs_table
 from cort.reporting.figures import draw, embed
-from cort.reporting.format import best, count, plural, signed
+from cort.reporting.format import INTERVAL, best, count, plural, signed
 from cort.reporting.page import Chapter, render
 from cort.reporting.tables import Place, Table, files_of
 from cort.runtime import cli
@@ -177,12 +177,27 @@ def tabulate(collections: list[Collection], baseline: str, measures: tuple[str, 
             bold |= {(place, one.name) for place in own if rows[place][1] in leaders}
         marked |= {(place, one.name) for place, key in enumerate(rows) if tuple(key) in one.significant}
         links |= {(place, one.name): one.report for place in range(len(rows)) if not pd.isna(frame[one.name][place])}
-    headings = {one.name: one.title for one in collections} | {"low": "from", "high": "to"}
+    headings = {one.name: one.title for one in collections} | INTERVAL | {"difference": f"against {baseline}"}
     formats = {"collections": count} | dict.fromkeys(("difference", "low", "high"), signed)
     caption = "means over the queries of each collection, with links to its report; the best in bold."
     note = NOTE.format(baseline, TESTS, MIN_COLLECTIONS)
     sets = frozenset(bold), frozenset(marked)
     return Table("matrix", caption, frame, formats, headings, "measure", *sets, links, note)
+
+
+def summarize(table: Table, collections: list[Collection], baseline: str, measure: str) -> Iterator[str]:
+    """Say on how many collections the best system beats the baseline; most collections have it."""
+    frame = table.frame[(table.frame["measure"] == measure) & ~table.frame["system"].str.endswith(PUBLISHED)]
+    base, others = frame.iloc[0], frame.iloc[1:].dropna(subset=["difference"])
+    if len(others):
+        row = others.sort_values(["collections", "difference"], kind="stable").iloc[-1]
+        won = [one.name for one in collections if row[one.name] > base[one.name]]
+        sure = sum((row.name, name) in table.marked for name in won)
+        yield (
+            f"{row['system']} beats {baseline} in {measure} on {len(won)} of "
+            f"{plural(row['collections'], 'collection', 'collections')}, significantly on {sure}; "
+            f"mean {signed(row['difference'])}."
+        )
 
 
 def with_averages(means: pd.DataFrame, baseline: str) -> pd.DataFrame:
@@ -254,7 +269,11 @@ def stage(options: Options) -> None:
         title="Systems by collection",
         kicker=f"Labels: {labels[0] if options.labels is None else options.labels}",
         lead=" ".join(
-            [f"{plural(len(systems), 'system', 'systems')} on {found}.", *(f"Warning: {one}." for one in doubts)]
+            [
+                *summarize(table, collections, baseline, options.measures[0]),
+                f"{plural(len(systems), 'system', 'systems')} on {found}.",
+                *(f"Warning: {one}." for one in doubts),
+            ]
         ),
         sections=[
             Chapter("matrix", "Means", [table], text=table.note),

@@ -42,7 +42,7 @@ from cort.reporting.figures import embed
 from cort.reporting.format import address, headline, plural
 from cort.reporting.page import Chapter, render
 from cort.reporting.results import Latencies, Read, files_of, read_all, read_curve, read_jobs, read_origin
-from cort.reporting.tables import Table, frame_csv
+from cort.reporting.tables import Table, frame_csv, to_latex
 from cort.reporting.tables import files_of as files_of_table
 from cort.retrieval.audits import Audit
 from cort.retrieval.weights import FoldedWeights, TunedWeights
@@ -65,6 +65,7 @@ SATURATION = (
     "Quality after re-ranking against the number of candidates. Dashed drops mark saturation: doubling the candidates "
     "adds less than 0.5 %."
 )
+NAMES = "Papers call the means of RR@10 and AP, as measures are named here, MRR@10 and MAP."
 SPEED = "Share of the exact top results that an index finds, by mean time per query in one thread."
 LOSSES = "Training loss (thin: as logged, thick: moving mean) and validation loss against the update step."
 
@@ -141,7 +142,7 @@ def reproduction(options: Options, title: str, dataset: str, ours: list[publishe
         "base.html.jinja",
         title="Published numbers",
         kicker=f"{dataset}: {title}",
-        lead=f"These results have a value of ours for {known} of {total} published numbers.",
+        lead=f"These results have a value of ours for {known} of {total} published numbers. {NAMES}",
         sections=shown,
         files=["numbers.csv", "../index.html"],
     )
@@ -230,6 +231,7 @@ def build(options: Options) -> dict[str, str]:
     for table in (systems, compared, lists, cost, judged, audits, stages, latency, overlap):
         made |= {f"tables/{name}": text for name, text in files_of_table(table).items()}
         linked += [f"tables/{table.name}.csv"] if len(table.frame) else []
+    made["tables/systems.tex"] = to_latex(sections.paper_table(systems, experiment.labels, comparisons))
     if options.papers:
         ours = [*published.values(measures, depths, latencies)]
         made |= reproduction(options, root.title, root.dataset, ours)

@@ -21,7 +21,7 @@ from cort.config.recipes import keys_of_recipes, load_recipes, value_at, with_re
 from cort.config.root import Root
 from cort.runtime import sections
 from cort.runtime.sections import SPEED, Section, keys_of
-from cort.systems.registry import CLASSES, AnySystem
+from cort.systems.registry import CLASSES, AnySystem, Labelled
 from scripts.bench.common import ROOT, markdown, parse
 
 Schema: TypeAlias = dict[str, Any]
@@ -57,7 +57,7 @@ class Described(GenerateJsonSchema):
     def model_schema(self, schema: ModelSchema) -> Schema:
         """Describe a section; an entry of `systems` has the keys of all classes of systems."""
         section, made = schema["cls"], super().model_schema(schema)
-        owners: list[Any] = [cls.Settings for cls in CLASSES] if section is AnySystem else [section]
+        owners: list[Any] = [Labelled, *(cls.Settings for cls in CLASSES)] if section is AnySystem else [section]
         texts = {name.rstrip("_"): text for owner in owners for name, text in sections.meanings(owner).items()}
         for name, field in keys_of(section).items():
             part = made["properties"][name]

@@ -18,7 +18,7 @@ from cort.evaluation.inspection import Finding
 from cort.evaluation.measures import Measures
 from cort.formats.artifacts import read_artifact
 from cort.reporting.costs import bytes_per_passage, shares_of_memory
-from cort.reporting.format import fixed, mean_of, verdict_lines
+from cort.reporting.format import fixed, named, verdict_lines
 from cort.reporting.results import files_of, read_all
 from cort.reporting.sections import by_split, names_of_measures
 from cort.runtime.errors import InputError
@@ -67,7 +67,7 @@ def lines(experiment: Experiment) -> list[str]:
 def means(split: str, measures: Sequence[Measures]) -> str:
     """Write the means of a split, a line per system."""
     names = names_of_measures(measures)
-    rows = [[split, *map(mean_of, names)]]
+    rows = [[split, *map(named, names)]]
     rows += [[system.system, *(fixed(system.mean.get(name)) for name in names)] for system in measures]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = [

@@ -13,7 +13,7 @@ from cort.config.models import Learning, Service
 from cort.config.root import Root
 from cort.runtime.sections import plain
 from cort.systems.base import System
-from cort.systems.registry import set_keys, system_of
+from cort.systems.registry import label_of, set_keys, system_of
 from cort.systems.results import Results
 
 
@@ -40,6 +40,11 @@ class Experiment(Results):
         for name, system in self.systems.items():
             system.fill(config["systems"][name])
         return config
+
+    @cached_property
+    def labels(self) -> dict[str, str]:
+        """What papers call the systems, by name."""
+        return {name: label_of(self, name) for name in self.root.systems}
 
     # Collection and splits.
 

@@ -86,8 +86,13 @@ def needed_for(experiment: Experiment, names: Iterable[str]) -> Config:
         "lexical": {name: index for name, index in config["lexical"].items() if name in lexical},
         "base_models": {name: base for name, base in config["base_models"].items() if name in bases},
         **chosen,
-        "systems": {name: config["systems"][name] for name in systems},
+        "systems": {name: without_label(config["systems"][name]) for name in systems},
     }
+
+
+def without_label(entry: Config) -> Config:
+    """Leave out what searching does not depend on."""
+    return {key: value for key, value in entry.items() if key != "label"}
 
 
 def open_systems(experiment: Experiment, names: Iterable[str]) -> dict[str, System]:

@@ -17,7 +17,7 @@ from cort.evaluation.comparisons import Comparisons
 from cort.evaluation.measures import Measures
 from cort.formats.tables import PASSAGES, count_rows
 from cort.reporting.figures import Line, Panel, round_numbers
-from cort.reporting.format import fixed, mean_of
+from cort.reporting.format import INTERVAL, fixed, named
 from cort.reporting.results import Latencies
 from cort.reporting.tables import Format, Place, Table, frame_of
 from cort.systems.base import System
@@ -103,13 +103,12 @@ def costs_frame(
 
 def costs_table(frame: pd.DataFrame) -> Table:
     """Show the costs, with the systems of the Pareto front in bold."""
-    formats: dict[str, Format] = {"measure": mean_of, TIME: partial(fixed, digits=2), MEMORY: partial(fixed, digits=0)}
+    formats: dict[str, Format] = {"measure": named, TIME: partial(fixed, digits=2), MEMORY: partial(fixed, digits=0)}
     bold = set[Place]()
     for _, rows in frame.groupby("split", sort=False):
         known = {place: (row["mean"], row[TIME], row[MEMORY]) for place, row in rows.iterrows()}
         bold |= {(place, "system") for place in front(known)}
-    headings = {"low": "from", "high": "to"}
-    return Table("costs", CAPTION, frame, formats, headings, "split", frozenset(bold))
+    return Table("costs", CAPTION, frame, formats, INTERVAL, "split", frozenset(bold))
 
 
 def front(points: Mapping[Any, tuple[float, float | None, float | None]]) -> list[Any]:
@@ -135,7 +134,7 @@ def costs_panels(frame: pd.DataFrame, looks: Mapping[str, int]) -> list[Panel]:
         for cost in (TIME, MEMORY):
             known = rows[rows[cost].notna()].sort_values([cost, "system"])
             if len(known) > 1:
-                panels.append(_panel(f"{mean_of(known['measure'].iloc[0])}, {split}", cost, known, looks))
+                panels.append(_panel(f"{named(known['measure'].iloc[0])}, {split}", cost, known, looks))
     return panels
 
 

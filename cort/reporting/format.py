@@ -1,6 +1,6 @@
 """How numbers, names and verdicts are written, everywhere: pages, tables, logs and terminals; and which system is best.
 
-Files for programs have full precision, and measures as ir_measures names them; people read the names of their means.
+Files for programs have full precision.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeAlias
 from urllib.parse import urlencode
+
+from markupsafe import Markup, escape
 
 from cort.evaluation.comparisons import (
     ALL,
@@ -30,6 +32,8 @@ Shares: TypeAlias = Mapping[tuple[str, str], float]
 NO_SHARES: Shares = {}
 MISSING = "\N{EN DASH}"
 MINUS = "\N{MINUS SIGN}"
+#: headings of the bounds of an interval
+INTERVAL = {"low": "interval from", "high": "to"}
 # Decimals of measures; systems that agree to these are equally good.
 DIGITS = 3
 
@@ -108,10 +112,25 @@ def typeset(text: str) -> str:
     return re.sub(r"(?<![\w.])-(?=\d)", MINUS, text)
 
 
-def mean_of(measure: str) -> str:
-    """Return the usual name of the mean of a measure: the mean of RR@10 is MRR@10, that of AP is MAP."""
-    plain, judged_only = re.subn(r"\(judged_only=True\)", "", measure)
-    return re.sub(r"^(RR|AP)(?=[@(]|\Z)", r"M\1", plain) + (", judged only" if judged_only else "")
+def coded(text: str) -> Markup:
+    """Write in HTML what is between backticks as code."""
+    return Markup(re.sub(r"(?<!\w)`([^`]+)`(?!\w)", r"<code>\1</code>", str(escape(text))))  # noqa: S704
+
+
+def named(measure: str) -> str:
+    """Return what people read for a measure or its mean: its name, as ir_measures has it."""
+    plain = measure.replace("(judged_only=True)", "")
+    return plain if plain == measure else f"{plain}, judged only"
+
+
+def by_cutoff(measures: Iterable[str]) -> list[str]:
+    """Order names so that those which differ in the cutoff alone are side by side, the smallest first."""
+    places: dict[str, int] = {}
+    keys = {}
+    for name in measures:
+        kind, cutoff = re.sub(r"(?<=@)\d+", "", name), re.search(r"(?<=@)\d+", name)
+        keys[name] = places.setdefault(kind, len(places)), int(cutoff[0]) if cutoff else 0
+    return sorted(keys, key=lambda name: keys[name])
 
 
 def best_first(values: Mapping[str, float | None]) -> list[str]:
@@ -139,7 +158,7 @@ def headline(values: Mapping[str, float | None], rows: Iterable[Comparison], mea
 
     :param values: means by system, of which at least one is known.
     """
-    name, leaders = mean_of(measure), best(values)
+    name, leaders = named(measure), best(values)
     leader = baseline if baseline in leaders else leaders[0]
     start = f"{leader} has the highest {name}, {fixed(values[leader])}"
     row = next((row for row in rows if (row.system, row.baseline, row.measure) == (leader, baseline, measure)), None)
@@ -173,7 +192,7 @@ def family(name: str, compared: Comparisons) -> str:
 
 def _verdict_line(rows: Sequence[Comparison], compared: Comparisons) -> str:
     first, others = rows[0], rows[1:]
-    pair = f"{first.system} against {first.baseline}: {mean_of(first.measure)}"
+    pair = f"{first.system} against {first.baseline}: {named(first.measure)}"
     if first.verdict == TOO_FEW:
         return f"{TOO_FEW} ({count(compared.queries)})  {pair} {signed(first.difference)}; {needed(first)}"
     text = f"{first.verdict:<{len(NOT_SIGNIFICANT)}}  {pair} {difference(first)}"
@@ -181,7 +200,7 @@ def _verdict_line(rows: Sequence[Comparison], compared: Comparisons) -> str:
     if first.disagrees:
         text += f" ({disagreement(first, compared)})"
     for verdict in (WIN, LOSS):
-        if names := [mean_of(row.measure) for row in others if row.verdict == verdict]:
+        if names := [named(row.measure) for row in others if row.verdict == verdict]:
             text += f"; {verdict} in {', '.join(names)}"
     return text
 

@@ -10,7 +10,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from cort import __version__
-from cort.reporting.format import typeset
+from cort.reporting.format import coded, typeset
 from cort.reporting.tables import Table
 
 
@@ -46,6 +46,6 @@ def render(template: str, **shown: Any) -> str:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.filters["typeset"] = typeset
+    environment.filters |= {"typeset": typeset, "coded": coded}
     environment.globals["version"] = __version__
     return environment.get_template(template).render(shown)

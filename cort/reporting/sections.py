@@ -16,18 +16,20 @@ from cort.evaluation.overlap import Overlap
 from cort.models.truncation import Truncation
 from cort.reporting.figures import Line, Panel, lines_of, round_numbers, thin
 from cort.reporting.format import (
+    INTERVAL,
     MISSING,
     NO_SHARES,
     Shares,
     best,
+    by_cutoff,
     count,
     disagreement,
     duration,
     family,
     fixed,
-    mean_of,
     memory,
     memory_of,
+    named,
     needed,
     p_value,
     percent,
@@ -46,7 +48,13 @@ if TYPE_CHECKING:
 TOTALS = ("sequential", "concurrent")
 STATISTICS = ("p50", "p95", "p99", "mean")
 DIFFERENCES = dict.fromkeys(("difference", "low", "high"), signed)
-INTERVAL = {"low": "interval from", "high": "to"}
+NO_LABELS: Mapping[str, str] = {}
+#: what queries lack, by field of `Measures`
+LACKS = {
+    "without_results": "without results",
+    "without_relevant": "without relevant",
+    "short": "with fewer results than the largest cutoff",
+}
 
 
 def names_of_measures(measures: Iterable[Measures]) -> list[str]:
@@ -94,7 +102,7 @@ def answer_tables(measures: Sequence[Measures], comparisons: Sequence[Comparison
         if compared and against:
             others = family(next(iter(against.values())).family, compared)
             caption += (
-                f" Verdict: whether {mean_of(names[0])} differs significantly from {baseline}, by p corrected over "
+                f" Verdict: whether {named(names[0])} differs significantly from {baseline}, by p corrected over "
                 f"{others}; the interval is that of one comparison."
             )
         headings = INTERVAL | {"difference": f"against {baseline}"}
@@ -107,9 +115,8 @@ def systems_table(measures: Sequence[Measures], comparisons: Sequence[Comparison
 
     Numbers of queries without results, and without a relevant passage, have a column unless all are 0.
     """
-    names = names_of_measures(measures)
-    found = ("without_results", "without_relevant", "short")
-    lacks = [name for name in found if any(getattr(row, name) for row in measures)]
+    names = by_cutoff(names_of_measures(measures))
+    lacks = [name for name in LACKS if any(getattr(row, name) for row in measures)]
     columns = ["split", "system", "queries", "relevant from", *lacks, *names]
     frame = frame_of(
         [
@@ -133,16 +140,25 @@ def systems_table(measures: Sequence[Measures], comparisons: Sequence[Comparison
     )
     note = legend(comparisons[0]) if marked else ""
     caption = f"means over the queries; the best of each column in bold. {note}".rstrip()
-    headings = {"short": "with fewer results than the largest cutoff"}
     bold = bold_of(frame, names)
-    return Table("systems", caption, frame, {}, headings, block="split", bold=bold, marked=marked, note=note)
+    return Table("systems", caption, frame, {}, LACKS, block="split", bold=bold, marked=marked, note=note)
 
 
-def legend(compared: Comparisons) -> str:
+def paper_table(systems: Table, labels: Mapping[str, str], comparisons: Sequence[Comparisons] = ()) -> Table:
+    """Make of the table of systems that of a paper: labels of systems, splits with their queries, and measures."""
+    frame, names = systems.frame, [name for name in systems.columns[4:] if name not in LACKS]
+    split = frame["split"] + ", " + frame["queries"].map(lambda queries: plural(queries, "query", "queries"))
+    named = frame.assign(split=split, system=frame["system"].map(labels))[["split", "system", *names]]
+    note = legend(comparisons[0], labels) if systems.note else ""
+    return replace(systems, frame=named, note=note, caption=systems.caption.replace(systems.note, note))
+
+
+def legend(compared: Comparisons, labels: Mapping[str, str] = NO_LABELS) -> str:
     """Explain the mark of a significant difference."""
-    corrected = "comparisons" if ALL in compared.sizes() else f"comparisons with {compared.baseline}"
+    baseline = labels.get(compared.baseline, compared.baseline)
+    corrected = "comparisons" if ALL in compared.sizes() else f"comparisons with {baseline}"
     return (
-        f"* differs significantly from {compared.baseline}: p of the paired randomisation test "
+        f"* differs significantly from {baseline}: p of the paired randomisation test "
         f"({count(compared.resamples)} random signs), corrected by Holm's method over the {corrected} of the split, "
         f"for each measure by itself, is at most {compared.alpha:g}."
     )
@@ -166,7 +182,7 @@ def comparisons_table(
                     row.system,
                     row.baseline,
                     row.verdict,
-                    mean_of(row.measure),
+                    named(row.measure),
                     row.mean,
                     row.baseline_mean,
                     row.difference,
@@ -213,7 +229,7 @@ def lengths_table(comparisons: Iterable[Comparisons]) -> Table:
 def judged_table(measures: Sequence[Measures]) -> Table:
     """Tabulate how many of the top results are unjudged, and the measures with and without them."""
     known = [(one, one.judged) for one in measures if one.judged]
-    names = list(dict.fromkeys(name for _, judged in known for name in judged.mean))
+    names = by_cutoff(name for _, judged in known for name in judged.mean)
     columns = ["split", "system", "queries", "judgements", "relevant", f"top {FIRST}", "unjudged", "share", *names]
     rows = [
         [
@@ -288,7 +304,7 @@ def agreement_table(agreements: Iterable[Agreement]) -> Table:
             one.weighted_kappa,
             one.queries,
             one.systems,
-            mean_of(one.measure) if one.measure else MISSING,
+            named(one.measure) if one.measure else MISSING,
             *(one.tau or (None, None, None)),
         ]
         for one in agreements
@@ -310,7 +326,7 @@ def depths_table(depths: Sequence[Depths]) -> Table:
         for name, values in one.measures.items():
             depth = one.saturation.get(name)
             there = None if depth is None else values[one.depths.index(depth)]
-            rows.append([one.split, one.system, mean_of(name), depth, there, one.depths[-1], values[-1]])
+            rows.append([one.split, one.system, named(name), depth, there, one.depths[-1], values[-1]])
     caption = "number of re-ranked candidates whose doubling adds less than 0.5 %, with the measure there and at most."
     return Table("depths", caption, frame_of(rows, columns), block="split")
 
@@ -323,7 +339,7 @@ def depth_panels(depths: Sequence[Depths], looks: dict[str, int]) -> list[Panel]
     for split, name in dict.fromkeys((one.split, name) for one in depths for name in one.measures):
         curves = {one.system: one for one in depths if one.split == split and name in one.measures}
         series = {system: pd.Series(one.measures[name], one.depths, dtype=float) for system, one in curves.items()}
-        frame, label = pd.DataFrame(series).sort_index(), mean_of(name)
+        frame, label = pd.DataFrame(series).sort_index(), named(name)
         lines = [replace(line, drop=curves[line.label].saturation.get(name)) for line in lines_of(frame, looks)]
         panels.append(Panel(f"{label}, {split}", "re-ranked candidates per query", label, lines, [*frame.index]))
     return [panel for panel in panels if panel.lines]
@@ -361,7 +377,7 @@ def audits_table(audits: Sequence[Audit]) -> Table:
     """Tabulate all searches, those of the exact one first."""
     names = list(dict.fromkeys(name for one in audits for exact in one.exact for name in exact.measures))
     columns = ["split", "encoder", "depth", "index", "width", "recall of exact", "mean (ms)", "median (ms)"]
-    columns += ["times faster", "index (MB)", *(f"loss of {mean_of(name)}" for name in names)]
+    columns += ["times faster", "index (MB)", *(f"loss of {named(name)}" for name in names)]
     rows: list[list[object]] = []
     for place in dict.fromkeys((one.split, one.encoder) for one in audits):
         group = [one for one in audits if (one.split, one.encoder) == place]
@@ -417,7 +433,7 @@ def trainings_table(
         # The mean of the last part, because the loss of a single batch says little.
         last = losses.iloc[-max(1, len(losses) // 40) :].mean() if len(losses) else None
         chosen = selections.get(name)
-        values = [mean_of(chosen.metric), chosen.unranked, chosen.start, chosen.best] if chosen else ["", *[None] * 3]
+        values = [named(chosen.metric), chosen.unranked, chosen.start, chosen.best] if chosen else ["", *[None] * 3]
         rows.append(
             [
                 name,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from cort.formats.artifacts import harmless
-from cort.reporting.format import MINUS, MISSING, count, fixed, mean_of, typeset
+from cort.reporting.format import MINUS, MISSING, count, fixed, named, typeset
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -20,8 +20,8 @@ MARKDOWN_SPECIAL = str.maketrans({character: f"\\{character}" for character in "
 LATEX_SPECIAL = str.maketrans(
     {character: f"\\{character}" for character in "&%$#_{}"}
     | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "\n": " "}
-    # TeX would turn these into ligatures or other characters.
-    | {"<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}", MISSING: "--", MINUS: "$-$"}
+    # TeX would turn these into ligatures or other characters; the asterisk marks significance.
+    | {"*": "$^{*}$", "<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}", MISSING: "--", MINUS: "$-$"}
 )
 
 
@@ -41,7 +41,7 @@ class Table:
 
     :ivar name: of its files; a table without one is only on a page.
     :ivar formats: by column; otherwise, numbers have three decimals.
-    :ivar headings: by column; otherwise its name, or that of the mean of a measure.
+    :ivar headings: by column; otherwise its name.
     :ivar block: column whose values are headings of parts.
     :ivar bold: places of the best values; `marked` has those with an asterisk, which `note` explains.
     """
@@ -71,7 +71,7 @@ class Table:
 
     def heading(self, column: str) -> str:
         """Return what people read above a column."""
-        return self.headings.get(column, mean_of(column).replace("_", " "))
+        return self.headings.get(column, named(column))
 
     def shown(self) -> list[list[str]]:
         """Return the formatted cells of all rows."""
@@ -107,7 +107,7 @@ class Table:
         place = self.columns.index(self.block)
         for value in dict.fromkeys(texts[place] for texts in shown):
             chosen = [row for row, texts in zip(rows, shown, strict=True) if texts[place] == value]
-            yield f"{mean_of(value)}: {self.caption}", headings, chosen
+            yield f"{named(value)}: {self.caption}", headings, chosen
 
 
 def frame_of(rows: Sequence[Sequence[object]], columns: Sequence[str]) -> pd.DataFrame:
@@ -167,16 +167,40 @@ def to_markdown(table: Table) -> str:
 
 
 def to_latex(table: Table) -> str:
-    """Write a tabular with the rules of the booktabs package; its note belongs in the caption, by the author."""
-    grid = _marked(table, lambda text: typeset(text).translate(LATEX_SPECIAL), r"\textbf{{{}}}")
-    alignment = "".join("r" if number else "l" for number in table.numeric())
-    lines = [rf"\begin{{tabular}}{{{alignment}}}", r"\toprule", " & ".join(grid[0]) + r" \\", r"\midrule"]
-    blocks = [*table.frame[table.block]] if table.block else [None] * len(table.frame)
-    for row, cells in enumerate(grid[1:]):
-        if row > 0 and blocks[row] != blocks[row - 1]:
-            lines.append(r"\midrule")
-        lines.append(" & ".join(cells) + r" \\")
-    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", *([f"% {table.note}"] if table.note else []), ""])
+    """Write a table with a caption, a label and the rules of the package booktabs; each block has a line of its own."""
+    grid = _marked(table, to_tex, r"\textbf{{{}}}")
+    kept = [place for place, column in enumerate(table.columns) if column != table.block]
+    alignment = "".join("lr"[table.numeric()[place]] for place in kept)
+    lines = [" & ".join(cells[place] for place in kept) + r" \\" for cells in grid]
+    blocks = [*table.frame[table.block]] if table.block else []
+    for row in reversed([row for row, block in enumerate(blocks) if row == 0 or block != blocks[row - 1]]):
+        lines[row + 1 : row + 1] = [
+            r"\midrule",
+            rf"\multicolumn{{{len(kept)}}}{{l}}{{\emph{{{to_tex(blocks[row])}}}}} \\",
+        ]
+    note = "" if table.note in table.caption else f" {table.note}"
+    return "\n".join(
+        [
+            r"\begin{table}",
+            r"\centering",
+            rf"\caption{{{to_tex(table.caption[:1].upper() + table.caption[1:] + note)}}}",
+            rf"\label{{tab:{table.name}}}",
+            rf"\begin{{tabular}}{{{alignment}}}",
+            r"\toprule",
+            lines[0],
+            *([] if blocks else [r"\midrule"]),
+            *lines[1:],
+            r"\bottomrule",
+            r"\end{tabular}",
+            r"\end{table}",
+            "",
+        ]
+    )
+
+
+def to_tex(text: str) -> str:
+    """Escape a text for LaTeX."""
+    return typeset(text).translate(LATEX_SPECIAL)
 
 
 def _marked(table: Table, escape: Callable[[str], str], bold: str) -> list[list[str]]:

@@ -9,7 +9,7 @@ from pydantic import create_model
 
 from cort.config.entries import BM25, LATE_INTERACTION, Config, listed
 from cort.runtime.errors import check_name
-from cort.runtime.sections import NOT_NULL, Section, hint_of, keys_of
+from cort.runtime.sections import NOT_NULL, Maybe, Section, Text, hint_of, keys_of
 from cort.systems.base import System
 from cort.systems.lexical import Bm25
 from cort.systems.merging import Fuse, Interleave
@@ -36,6 +36,13 @@ CLASSES: tuple[type[System], ...] = (
 KEYS = list(dict.fromkeys(cls.key() for cls in CLASSES))
 
 
+class Labelled(Section):
+    """What every entry may say, of whatever class; no run depends on it."""
+
+    label: Maybe[Text] = None
+    """What `systems.tex`, the table for papers, calls it (default: its name)."""
+
+
 def _entry_of_any() -> type[Section]:
     """Join the keys of all classes: which class an entry is of depends on what the names in it are, elsewhere."""
     optional: dict[str, Any] = {}
@@ -43,7 +50,7 @@ def _entry_of_any() -> type[Section]:
         for name, field in keys_of(cls.Settings).items():
             hint: Any = hint_of(field)
             optional.setdefault(name, (Annotated[hint | None, NOT_NULL], None))
-    return create_model("System", __base__=Section, **optional)
+    return create_model("System", __base__=Labelled, **optional)
 
 
 if TYPE_CHECKING:
@@ -59,8 +66,13 @@ def system_of(results: Results, name: str, entry: Mapping[str, Any]) -> System:
 
 
 def set_keys(results: Results, name: str) -> Config:
-    """Return the keys that are set in an entry under `systems`, with their values."""
-    return {key: value for key, value in results.root.systems[name] if value is not None}
+    """Return the keys of its class that are set in an entry under `systems`, with their values."""
+    return {key: value for key, value in results.root.systems[name] if value is not None and key != "label"}
+
+
+def label_of(results: Results, name: str) -> str:
+    """Return what papers call a system."""
+    return dict(results.root.systems[name])["label"] or name
 
 
 def exact_search(results: Results, model: str) -> System:

@@ -394,7 +394,7 @@ def test_queries_without_judgements_are_ranked_and_shown_and_not_measured(tmp_pa
     page = _build(tree, config)
     assert "No split has judgements, so there are no measures." in page
     assert "Mean share of the" in page
-    assert not re.search("MRR@10|systems.csv|>bm25 reaches", page)
+    assert not re.search("RR@10|systems.csv|>bm25 reaches", page)
     results = tree / "results" / "unjudged"
     names = {f"{system}.trec" for system in config["systems"]}
     assert {path.name for path in (results / "runs" / "test").glob("[!.]*")} == names

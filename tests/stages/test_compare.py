@@ -116,8 +116,8 @@ def test_pairs_with_the_baseline_come_first_and_each_has_a_line(compared, capsys
     assert len(lines) == 7
     best = row_of({"comparisons": [row for row in rows if row["baseline"] == "same"]}, "best")
     numbers = f"{best['difference']:+.3f} [{best['difference_low']:+.3f}, {best['difference_high']:+.3f}]"
-    assert lines[-1].endswith(f"dev: WIN              best against same: MRR@10 {numbers}, p 0.0020; WIN in R@5")
-    assert "dev: NOT SIGNIFICANT  same against bm25: MRR@10 0.000 [0.000, 0.000], p 1.0000" in lines[0]
+    assert lines[-1].endswith(f"dev: WIN              best against same: RR@10 {numbers}, p 0.0020; WIN in R@5")
+    assert "dev: NOT SIGNIFICANT  same against bm25: RR@10 0.000 [0.000, 0.000], p 1.0000" in lines[0]
 
 
 def test_further_pairs_are_a_family_of_their_own(compared, found):
@@ -175,7 +175,7 @@ def test_few_queries_give_no_verdict_but_the_number_that_would(compared, capsys,
         write_values(tmp_path / f"{name}.parquet", values, QUERIES[:number], MEASURES[:1])
     found = compared(names=("bm25", "best"))
     (line,) = lines_of(capsys)
-    said = f"MRR@10 {around.mean() + 0.2:+.3f}; {needed}"
+    said = f"RR@10 {around.mean() + 0.2:+.3f}; {needed}"
     assert line.endswith(f"dev: TOO FEW QUERIES ({number})  best against bm25: {said}")
     row = row_of(found, "best")
     assert (row["verdict"], row["significant"]) == ("TOO FEW QUERIES", False)

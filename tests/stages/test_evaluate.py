@@ -71,6 +71,17 @@ def test_the_relevance_level_is_recorded_and_queries_that_count_zero_are_reporte
     assert "queries have" not in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("level", "grades", "doubted"), [(1, [0, 1, 2, 3], True), (2, [0, 1, 2, 3], False), (1, [1, 1, 2, 3], False)]
+)
+def test_grades_of_the_deep_learning_tracks_without_their_level_are_doubted(
+    folder, evaluated, capsys, level, grades, doubted
+):
+    write_rows(folder / "qrels.parquet", tables.QRELS, zip(("q1", "q1", "q2", "q3"), "abac", grades, strict=True))
+    evaluated(relevance_level=level)
+    assert ("relevance_level: 2" in capsys.readouterr().err) == doubted
+
+
 @pytest.mark.parametrize(("level", "grades"), [(3, [2, 1, 1]), (1, [0, 0, -1])])
 def test_judgements_without_a_relevant_passage_are_refused(folder, refused, level, grades):
     path = write_rows(folder / "qrels.parquet", tables.QRELS, zip(("q3", "q1", "q2"), "bac", grades, strict=True))

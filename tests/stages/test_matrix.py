@@ -15,6 +15,7 @@ from cort.formats import tables
 from cort.formats.artifacts import write_artifact
 from cort.reporting.format import MISSING
 from tests.support import common
+from tests.support.browser import cut_in, needs_browser
 from tests.support.reporting import NASTY, Outline
 
 MEASURES = ("nDCG@10", "RR@10", "R@100")
@@ -195,6 +196,23 @@ def test_the_page_is_sound_and_its_links_lead_to_reports(root, page):
     assert {name: links.count(f"../{name}/report/index.html") for name in VALUES} == {"one": 6, "two": 4, "three": 12}
 
 
+@needs_browser
+def test_nothing_of_the_page_is_cut_or_hidden_at_any_width(root, page):
+    assert cut_in(root / "results" / "matrix" / "index.html") == []
+
+
+def test_the_page_begins_with_what_the_best_system_gains(root, page, stage):
+    text, _ = page_in(root)
+    # Of the systems that most collections have.
+    lost = "unsure beats bm25 in nDCG@10 on 2 of 4 collections, significantly on 2; mean +0.010."
+    assert f'<p class="lead">{lost} 3 systems on 4 test collections.' in text
+    stage("matrix", **options(root, ("one", "three")))
+    assert "sure beats bm25 in nDCG@10 on 3 of 3 collections, significantly on 3; mean +0.204." in page_in(root)[0]
+    write(root, "only", {"test": {"bm25": BASE}})
+    stage("matrix", **options(root, ("only",)))
+    assert '<p class="lead">1 system on 1 test collection.' in page_in(root)[0]
+
+
 def test_all_formats_have_the_same_rows_and_are_the_same_again(root, page, stage):
     folder = root / "results" / "matrix"
     text = (folder / "matrix.md").read_text("utf-8")
@@ -214,7 +232,7 @@ def test_an_experiment_may_be_named_by_its_config_and_another_measure_chosen(roo
     stage("matrix", experiments="two.yaml", measures="RR@10", output_folder="out")
     text = (root / "out" / "index.html").read_text("utf-8")
     assert "../results/two/report/index.html" in Outline(text).values("href")
-    assert "MRR@10" in text
+    assert "RR@10" in text
 
 
 def test_costs_are_shown_by_collection(root, stage):

@@ -16,6 +16,7 @@ from cort.models.truncation import write_lengths
 from cort.reporting.format import MINUS, MISSING
 from cort.reporting.results import files_of
 from cort.training.outcome import Selection
+from tests.support.browser import cut_in, needs_browser
 from tests.support.common import command_line, contents
 from tests.support.online import results_with, write_results
 from tests.support.reporting import NASTY, Outline, comparisons
@@ -92,22 +93,35 @@ def full(tmp_path):
     return made
 
 
+@needs_browser
+def test_nothing_is_cut_or_hidden_at_any_width(tmp_path, page_of):
+    long = "a-system-whose-name-is-as-long-as-that-of-no-paper"
+    made = Made(tmp_path, systems=SYSTEMS | {long: {"retrieve": "e"}})
+    made.write("comparisons", "dev", comparisons())
+    made.measure(
+        BM25, *(replace(CORT, system=one, mean={f"R@{10**n}": n / 9 for n in range(6)}) for one in (long, "re"))
+    )
+    made.write("filters", "pairs of r", {"kept": 1})
+    page_of(made)
+    assert cut_in(made.folder / "report" / "index.html") == []
+
+
 def test_systems_have_best_values_and_a_headline(tmp_path, page_of):
     second = [replace(BM25, split="test"), replace(CORT, split="test", relevance_level=2, without_results=1200)]
     text, page = page_of(Made(tmp_path, ("dev", "test")).measure(BM25, CORT, *second))
     assert page.tables["systems-1"] == [
-        ["system", "queries", "relevant from", "without results", "MRR@10", "R@50", "R@200"],
+        ["system", "queries", "relevant from", "without results", "RR@10", "R@50", "R@200"],
         ["bm25", "6,980", "1", "0", "0.187", "0.592", "0.738"],
         ["cort_1", "6,980", "1", "0", "0.271", MISSING, MISSING],
     ]
     assert page.tables["systems-2"][2][1:4] == ["6,980", "2", "1,200"]
     assert page.tables["answer-1"] == [
-        ["system", "MRR@10", "R@200"],
+        ["system", "RR@10", "R@200"],
         ["bm25", "0.187", "0.738"],
         ["cort_1", "0.271", MISSING],
     ]
     assert re.findall("<b>([^<]*)</b>", text)[:2] == ["0.738", "0.271"]
-    assert '<p class="lead">On 6,980 queries of toy, dev, cort_1 has the highest MRR@10, 0.271.</p>' in text
+    assert '<p class="lead">On 6,980 queries of toy, dev, cort_1 has the highest RR@10, 0.271.</p>' in text
 
 
 def test_unjudged_passages_are_shown_where_negative_judgements_are_deep(tmp_path, page_of):
@@ -115,7 +129,7 @@ def test_unjudged_passages_are_shown_where_negative_judgements_are_deep(tmp_path
     positive = replace(JUDGED, split="positive", judged=Judged(9260, 9260, 430, 400, MEAN))
     made = Made(tmp_path, ("dl19", "sparse", "positive")).measure(replace(BM25, split="dl19"), JUDGED, sparse, positive)
     _, page = page_of(made)
-    names = ["Judged@10", "P@10", "P@10, judged only", "MAP", "MAP, judged only"]
+    names = ["Judged@10", "P@10", "P@10, judged only", "AP", "AP, judged only"]
     assert page.tables["judged-1"] == [
         ["system", "queries", "judgements", "relevant", "top 10", "unjudged", "share", *names],
         ["cort_1", "43", "9,260", "2,501", "430", "112", "26.0 %", "0.740", "0.542", "0.600", "0.290", "0.300"],
@@ -135,7 +149,7 @@ def test_comparisons_are_shown_as_verdicts_and_in_full(tmp_path, page_of):
     text, page = page_of(made)
     tables = page.tables
     # The verdict comes second, so that narrow screens show it.
-    headings = ["system", "verdict", "MRR@10", "against bm25", "interval from", "to", "p corrected", "R@200"]
+    headings = ["system", "verdict", "RR@10", "against bm25", "interval from", "to", "p corrected", "R@200"]
     assert tables["answer-1"][0] == headings
     assert tables["answer-1"][2] == ["cort_1", "WIN", "0.271", "+0.087", f"{MINUS}0.010", "+0.100", "0.0003", MISSING]
     assert tables["answer-2"][2][1] == "TOO FEW QUERIES"
@@ -143,7 +157,7 @@ def test_comparisons_are_shown_as_verdicts_and_in_full(tmp_path, page_of):
     assert "* differs significantly from bm25" in text
     # A row per pair, then all.
     assert tables["verdicts-1"][1][:10] == [
-        *("cort_1", "WIN", "bm25", "MRR@10", "+0.087", f"{MINUS}0.010", "+0.100", "0.0003"),
+        *("cort_1", "WIN", "bm25", "RR@10", "+0.087", f"{MINUS}0.010", "+0.100", "0.0003"),
         "1 comparison with bm25",
         "interval and p disagree: the interval is the bootstrap's, for this comparison alone; p is the randomisation "
         "test's, corrected over 1 comparison with bm25",
@@ -157,7 +171,7 @@ def test_comparisons_are_shown_as_verdicts_and_in_full(tmp_path, page_of):
         ["weak", MISSING, MISSING, "bm25", "1,000", "0.857"],
     ]
     assert "explore/dev/index.html#a=cort_1&amp;b=bm25" in text
-    assert "On 43 queries of toy, dl19, bm25 has the highest MAP, 0.290.</p>" in text
+    assert "On 43 queries of toy, dl19, bm25 has the highest AP, 0.290.</p>" in text
 
 
 def test_a_split_without_judgements_shows_overlaps(tmp_path, page_of):
@@ -201,7 +215,7 @@ def test_findings_agreements_filters_and_the_kept_model_of_each_training(tmp_pat
     assert page.tables["data-1"][1:] == [["7 passages", ""], ["test: 2 queries are documents", "own document"]]
     assert '<a href="../collection/inspection.csv">own document</a>' in text
     assert page.tables["agreement-1"][1:] == [
-        ["dev", "mine", "1,234", "0.500", MISSING, "7", "2", "MRR@10", *[f"{MINUS}1.000"] * 2, "0.500"]
+        ["dev", "mine", "1,234", "0.500", MISSING, "7", "2", "RR@10", *[f"{MINUS}1.000"] * 2, "0.500"]
     ]
     assert page.tables["filters-1"][1:] == [
         ["judgements of mine", "judgements matched by id", "9"],
@@ -210,7 +224,7 @@ def test_findings_agreements_filters_and_the_kept_model_of_each_training(tmp_pat
     better = "after update 7; no better than not re-ranking"
     assert [row[:10] for row in page.tables["training-1"][1:]] == [
         ["e", "2", "1.0", MISSING, "0.6900", "loss", MISSING, "2.5000", "0.6900", LAST],
-        ["r", "2", "1.0", MISSING, "0.6900", "MRR@10", "0.3000", "0.2000", "0.3000", better],
+        ["r", "2", "1.0", MISSING, "0.6900", "RR@10", "0.3000", "0.2000", "0.3000", better],
     ]
 
 
@@ -233,8 +247,8 @@ def test_the_page_is_self_contained_and_escapes_everything(full, tmp_path, page_
     assert "{{ 7 * 7 }}" in text
     assert "kept &lt;b&gt;" in text
     assert page.tables["depths-1"][1:] == [
-        ["re", "MRR@10", "2", "0.200", "4", "0.200"],
-        ["re", "MAP", MISSING, MISSING, "4", MISSING],
+        ["re", "RR@10", "2", "0.200", "4", "0.200"],
+        ["re", "AP", MISSING, MISSING, "4", MISSING],
     ]
     assert page.tables["stages-1"][1:] == [["train", "1", "1 h 02 min", "1 h 02 min", MISSING]]
     assert "re: 0.200 at 4.0" in text

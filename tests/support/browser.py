@@ -74,13 +74,32 @@ CUT = """
   return box.left < -1 || box.right > innerWidth + 1 || (hides && one.scrollWidth > one.clientWidth + 1);
 }).map((one) => one.outerHTML.slice(0, 120))
 """
+# Scrolled tables whose first column moves out of view, or leaves no room for the others.
+LOST = """
+() => [...document.querySelectorAll(".scroll:has(th[scope=row])")].filter((one) => {
+  if (!one.matches("main > section *") || one.scrollWidth <= one.clientWidth) return false;
+  one.scrollLeft = one.scrollWidth;
+  const [frame, first] = [one, one.querySelector("tbody th")].map((each) => each.getBoundingClientRect());
+  one.scrollLeft = 0;
+  return first.left < frame.left - 1 || first.width > 0.6 * frame.width;
+}).map((one) => `first column of ${one.getAttribute("aria-label").slice(0, 80)}`)
+"""
+
+
+def cut_in(path):
+    """List what is cut in the page of a file, at all widths."""
+    with launched() as browser:
+        page = browser.new_page()
+        page.goto(path.as_uri())
+        page.evaluate("for (const one of document.querySelectorAll('details')) one.open = true")
+        return [(width, one) for width in WIDTHS for one in cut_of(page, width)]
 
 
 def cut_of(page, width):
     """List what is cut or hidden when a page is as wide as this; the first column of a scrolled table stays in view."""
     page.set_viewport_size({"width": width, "height": 900})
     page.wait_for_timeout(50)
-    cut = page.evaluate(CUT)
+    cut = page.evaluate(CUT) + page.evaluate(LOST)
     if page.evaluate("document.documentElement.scrollWidth") > width:
         cut.append("the page is wider than the window")
     return cut

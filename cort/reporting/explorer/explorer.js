@@ -5,7 +5,7 @@ const $ = (id) => document.getElementById(id);
 const MINUS = "\u2212", ROW = 54, CELLS = 20, BINS = 10, CLIP = 280, SHARDS_KEPT = 24;
 const NARROW = "(max-width: 56rem)", SVG = "http://www.w3.org/2000/svg";
 // Of a page that `python -m cort.explore` serves: the most results of a search.
-const LIVE = document.documentElement.dataset.live, START = "start `python -m cort.explore`";
+const LIVE = document.documentElement.dataset.live, START = "start “python -m cort.explore”";
 const REMEDY = LIVE ? `Is the server still there? If not, ${START} again.`
   : "The page needs its whole folder: copy it again, or build it again.";
 
@@ -104,7 +104,7 @@ const plural = (number, noun, many = `${noun}s`) => `${count(number)} ${number =
 const some = (ids, all = ids.split(", ")) => all.slice(0, 3).join(", ") + (all[3] ? ` and ${all.length - 3} more` : "");
 const fixed = (value) => value.toFixed(3);
 const signed = (value) => (value === 0 ? "0.000" : (value > 0 ? "+" : MINUS) + fixed(Math.abs(value)));
-const label = (measure) => measure.replace("(judged_only=True)", "").replace(/^(RR|AP)(?=[@(]|$)/, "M$1")
+const label = (measure) => measure.replace("(judged_only=True)", "")
   + (measure.includes("judged_only") ? ", judged only" : "");
 
 // Keyboard focus stays where it is when the focused part is redrawn.
@@ -403,7 +403,7 @@ function showOverview() {
   }));
   for (const figure of document.querySelectorAll("#charts figure")) figure.hidden = !measured;
   if (!measured) return showCommon();
-  const measure = label(state.measure).replace(/^M(?=RR|AP)/, "");
+  const measure = label(state.measure);
   scatter(measure);
   histogram(measure);
   $("means").replaceChildren(table(["Mean", state.a, state.b, "Difference"], means.map(([name, a, b]) => {

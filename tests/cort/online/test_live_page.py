@@ -7,7 +7,18 @@ import pytest
 from cort import explorer
 from cort.online import web
 from cort.systems.live import Reason
-from tests.support.browser import AXE, PATIENCE, READY, faults_of, launched, needs_browser, settle, watched
+from tests.support.browser import (
+    AXE,
+    PATIENCE,
+    READY,
+    WIDTHS,
+    cut_of,
+    faults_of,
+    launched,
+    needs_browser,
+    settle,
+    watched,
+)
 from tests.support.common import wait_until
 from tests.support.explorer import (
     HOSTILE,
@@ -222,6 +233,12 @@ def test_axe_finds_no_violation(page, address, width, scheme):
         page.evaluate("hash => { location.hash = hash; }", urlencode(wanted))
         settle(page)
         assert faults_of(page) == []
+
+
+def test_nothing_of_the_start_and_of_answers_is_cut_or_hidden_at_any_width(page, address):
+    for wanted in ({}, {"a": "bm25", "b": HOSTILE_NAME, "text": NEW, "k": "3"}):
+        show(page, address, **wanted)
+        assert [(width, one) for width in WIDTHS for one in cut_of(page, width)] == []
 
 
 def test_a_system_that_is_not_open_and_a_server_that_has_ended_are_reported(context, data):

@@ -100,10 +100,10 @@ def test_the_table_joins_intervals_and_costs_and_has_the_front_in_bold():
     ]
     table = costs_table(frame)
     assert table.bold == {(0, "system"), (1, "system")}
-    assert table.shown()[1] == ["dev", "slow", "0.300", "0.250", "0.350", "8.00", "400", "MRR@10"]
+    assert table.shown()[1] == ["dev", "slow", "0.300", "0.250", "0.350", "8.00", "400", "RR@10"]
     assert costs_frame(measures, [], [], sizes, "R@50")["mean"].tolist() == [0.8, 0.7, 0.81]
     time, memory = costs_panels(frame, {"bm25": 0, "slow": 1, "worse": 2})
-    assert (time.title, time.x_label, memory.x_label) == ("MRR@10, dev", TIME, MEMORY)
+    assert (time.title, time.x_label, memory.x_label) == ("RR@10, dev", TIME, MEMORY)
     assert {line.label: (line.x, line.y, line.bars) for line in memory.lines} == {
         "Pareto front": ([100.0, 400.0], [0.2, 0.3], ()),
         "bm25": ([100.0], [0.2], [(0.1, 0.3)]),

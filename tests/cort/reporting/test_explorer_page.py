@@ -8,7 +8,18 @@ import numpy as np
 import pytest
 
 from cort import explorer
-from tests.support.browser import AXE, PATIENCE, READY, faults_of, launched, needs_browser, settle, watched
+from tests.support.browser import (
+    AXE,
+    PATIENCE,
+    READY,
+    WIDTHS,
+    cut_of,
+    faults_of,
+    launched,
+    needs_browser,
+    settle,
+    watched,
+)
 from tests.support.common import wait_until
 from tests.support.explorer import (
     ARABIC,
@@ -336,9 +347,9 @@ def test_a_folder_that_is_not_whole_says_so(context, folder, tmp_path):
 @pytest.mark.parametrize(
     ("width", "scheme"),
     [
-        (400, "dark"),
+        (390, "dark"),
         (1600, "light"),
-        pytest.param(400, "light", marks=pytest.mark.exhaustive),
+        pytest.param(390, "light", marks=pytest.mark.exhaustive),
         pytest.param(1600, "dark", marks=pytest.mark.exhaustive),
     ],
 )
@@ -352,6 +363,12 @@ def test_axe_finds_no_violation(page, folder, width, scheme):
         page.evaluate("hash => { location.hash = hash; }", urlencode(wanted))
         settle(page)
         assert faults_of(page) == []
+
+
+def test_nothing_is_cut_or_hidden_at_any_width(page, folder):
+    for wanted in ({"q": "q5", "a": "short", "b": "bm25"}, {"q": "q0", "a": HOSTILE_NAME, "b": "bm25"}):
+        show(page, folder, **wanted)
+        assert [(width, one) for width in WIDTHS for one in cut_of(page, width)] == []
 
 
 def test_queries_without_judgements_are_shown_without_measures(context, tmp_path):

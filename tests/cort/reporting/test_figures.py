@@ -37,12 +37,36 @@ def test_recall_is_drawn_by_growing_cutoff():
     assert "a: 0.900 at 1,000.0; b: 0.800 at 200.0." in panel.summary
 
 
+def test_lines_that_lie_on_each_other_are_told_apart():
+    a, near, far = (
+        Line(name, [1.0, 2.0], [0.5, y], look)
+        for look, (name, y) in enumerate(zip("abc", (0.6, 0.601, 0.62), strict=True))
+    )
+    assert (figures.lies_on(a, near), figures.lies_on(a, far)) == (True, False)
+    widths = [
+        figures.draw([Panel("", "x", "y", lines)], "").count("stroke-width: 5;") for lines in ([a, near], [a, far])
+    ]
+    # In the picture and in its legend.
+    assert widths == [2, 0]
+
+
+def test_labels_of_axes_are_inside_of_the_picture():
+    # Ticks whose labels become longer when the legend takes room.
+    points = [(208, 0.352), (512, 0.303), (1296, 0.303), (720, 0.346), (720, 0.405), (720, 0.418)]
+    lines = [Line("Pareto front", [208, 720], [0.352, 0.418], 0, "faint")]
+    lines += [Line(f"{x}", [x], [y], look, bars=[(y - 0.025, y + 0.026)]) for look, (x, y) in enumerate(points)]
+    svg = figures.draw([Panel("", "x", "nDCG@10", lines, round_numbers([208, 1296]))], "")
+    [place] = [one for one in ElementTree.fromstring(svg).iter(f"{SVG}text") if "".join(one.itertext()) == "nDCG@10"]  # noqa: S314
+    # Of the baseline of a text that is turned, whose letters are left of it.
+    assert float(place.get("x")) >= 0.75 * 9
+
+
 def test_depths_say_where_they_saturate():
     values, saturation = {"RR@10": [0.1, 0.2, 0.3], "AP": [0.1, None, 0.2]}, {"RR@10": 64, "AP": None}
     depths = [Depths("a", "dev", 1, 9, [1, 64, 1000], values, saturation)]
     depths += [Depths("b", "dev", 1, 9, [1, 2], {"RR@10": [0.1, 0.2]}, {})]
     first, second = depth_panels(depths, {"a": 0, "b": 1})
-    assert (first.title, second.title) == ("MRR@10, dev", "MAP, dev")
+    assert (first.title, second.title) == ("RR@10, dev", "AP, dev")
     assert [(line.label, line.drop) for line in first.lines] == [("a", 64), ("b", None)]
     assert [one.x for one in second.lines] == [[1, 1000]]
     assert first.ticks == [1, 2, 64, 1000]

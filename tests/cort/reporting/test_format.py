@@ -5,13 +5,15 @@ from cort.reporting.format import (
     MISSING,
     best,
     best_first,
+    by_cutoff,
+    coded,
     count,
     difference,
     duration,
     fixed,
     headline,
-    mean_of,
     memory,
+    named,
     p_value,
     percent,
     plural,
@@ -55,9 +57,9 @@ NAN = float("nan")
         (memory(None), MISSING),
         (memory(999.4), "999 MB"),
         (memory(999.6), "1.0 GB"),
-        (mean_of("RR@10"), "MRR@10"),
-        (mean_of("AP(judged_only=True)"), "MAP, judged only"),
-        (mean_of("R@10"), "R@10"),
+        (named("RR@10"), "RR@10"),
+        (named("P(judged_only=True)@5"), "P@5, judged only"),
+        (named("R@10"), "R@10"),
     ],
 )
 def test_numbers_and_names(shown, text):
@@ -71,28 +73,40 @@ def test_equal_as_shown_is_equally_best():
     assert best({"a": None}) == []
 
 
+def test_cutoffs_of_a_measure_are_in_numeric_order_at_the_place_of_the_first():
+    names = ["R@1000", "RR@10", "R@10", "AP", "P(judged_only=True)@10", "R@100", "P@10", "RR@5"]
+    expected = ["R@10", "R@100", "R@1000", "RR@5", "RR@10", "AP", "P(judged_only=True)@10", "P@10"]
+    assert by_cutoff(names) == expected
+
+
+def test_backticks_become_code_and_markup_stays_text():
+    assert coded("set `a: <b>` & c") == "set <code>a: &lt;b&gt;</code> &amp; c"
+    # Of a text that quotes otherwise.
+    assert coded("the ` of a`b`c") == "the ` of a`b`c"
+
+
 @pytest.mark.parametrize(
     ("values", "verdict", "said"),
     [
         (
             {"bm25": 0.187, "cort": 0.274},
             "WIN",
-            "cort has the highest MRR@10, 0.274: +0.087 [-0.010, +0.100] over bm25.",
+            "cort has the highest RR@10, 0.274: +0.087 [-0.010, +0.100] over bm25.",
         ),
         (
             {"bm25": 0.187, "cort": 0.274},
             "NOT SIGNIFICANT",
-            "cort has the highest MRR@10, 0.274, but does not differ significantly from bm25: +0.087 [-0.010, +0.100].",
+            "cort has the highest RR@10, 0.274, but does not differ significantly from bm25: +0.087 [-0.010, +0.100].",
         ),
         (
             {"bm25": 0.187, "cort": 0.274},
             "TOO FEW QUERIES",
-            "cort has the highest MRR@10, 0.274, but has too few queries to be compared with bm25: +0.087 "
+            "cort has the highest RR@10, 0.274, but has too few queries to be compared with bm25: +0.087 "
             "[-0.010, +0.100].",
         ),
         # Three decimals are shown, and those are equal.
-        ({"bm25": 0.187, "cort": 0.1871}, "LOSS", "bm25 has the highest MRR@10, 0.187."),
-        ({"other": 0.3}, "WIN", "other has the highest MRR@10, 0.300."),
+        ({"bm25": 0.187, "cort": 0.1871}, "LOSS", "bm25 has the highest RR@10, 0.187."),
+        ({"other": 0.3}, "WIN", "other has the highest RR@10, 0.300."),
     ],
 )
 def test_one_sentence_says_which_system_is_best(values, verdict, said):

@@ -1,5 +1,7 @@
 import csv
 import io
+import shutil
+import subprocess
 from dataclasses import replace
 
 import pytest
@@ -19,6 +21,9 @@ MEASURES = [
     Measures("cort_1|2", "dev", 1, 6980, {"RR@10": 0.27, "R@50": None}),
     Measures("bm25", "dl19", 2, 43, {"AP": 1 / 3}),
 ]
+
+
+LABELS = {"bm25": "BM25 & more", "cort_1|2": "cort_1|2", "cort_1": "CoRT"}
 
 
 def rows_of(table):
@@ -51,7 +56,7 @@ def test_csv_has_all_digits_and_empty_cells():
 def test_markdown_is_aligned_escaped_and_marks_the_best():
     lines = to_markdown(sections.systems_table(MEASURES)).splitlines()
     assert len({len(line) for line in lines}) == 1
-    header = ["| split", "system", "queries", "relevant from", "MRR@10", "R@50", "MAP |"]
+    header = ["| split", "system", "queries", "relevant from", "RR@10", "R@50", "AP |"]
     assert [cell.strip() for cell in lines[0].split(" | ")] == header
     assert "cort\\_1\\|2" in lines[3]
     assert (lines[3].count("**0.270**"), lines[2].count("**0.592**")) == (1, 1)
@@ -60,14 +65,48 @@ def test_markdown_is_aligned_escaped_and_marks_the_best():
 
 
 def test_latex_is_escaped_and_has_the_rules_of_booktabs():
-    text = to_latex(sections.systems_table(MEASURES))
-    assert text.startswith("\\begin{tabular}{llrrrrr}\n\\toprule\nsplit & system & queries & relevant from & MRR@10")
-    assert "dev & cort\\_1\\textbar{}2 & 6,980 & 1 & \\textbf{0.270} & -- & -- \\\\\n\\midrule\ndl19" in text
-    assert text.endswith("\\bottomrule\n\\end{tabular}\n")
-    table = Table("", "", frame_of([["~^\\{}", -0.5]], ["a-b&c%d#e$f", "x"]), {"x": signed})
-    header, body = to_latex(table).splitlines()[2:5:2]
+    lines = to_latex(sections.paper_table(sections.systems_table(MEASURES), LABELS)).splitlines()
+    caption = "Means over the queries; the best of each column in bold."
+    assert lines[2:5] == [rf"\caption{{{caption}}}", r"\label{tab:systems}", r"\begin{tabular}{lrrr}"]
+    assert lines[5:-2] == [
+        r"\toprule",
+        r"system & RR@10 & R@50 & AP \\",
+        r"\midrule",
+        r"\multicolumn{4}{l}{\emph{dev, 6,980 queries}} \\",
+        r"BM25 \& more & 0.187 & \textbf{0.592} & -- \\",
+        r"cort\_1\textbar{}2 & \textbf{0.270} & -- & -- \\",
+        r"\midrule",
+        r"\multicolumn{4}{l}{\emph{dl19, 43 queries}} \\",
+        r"BM25 \& more & -- & -- & \textbf{0.333} \\",
+        r"\bottomrule",
+    ]
+    table = Table("", "", frame_of([["~^\\{}*", -0.5]], ["a-b&c%d#e$f", "x"]), {"x": signed})
+    header, body = to_latex(table).splitlines()[6:9:2]
     assert header == "a-b\\&c\\%d\\#e\\$f & x \\\\"
-    assert body == "\\textasciitilde{}\\textasciicircum{}\\textbackslash{}\\{\\} & $-$0.500 \\\\"
+    assert body == "\\textasciitilde{}\\textasciicircum{}\\textbackslash{}\\{\\}$^{*}$ & $-$0.500 \\\\"
+
+
+@pytest.mark.skipif(not shutil.which("pdflatex"), reason="no pdflatex: apt-get install texlive-latex-recommended")
+def test_a_paper_takes_the_tables_as_they_are(tmp_path, both):
+    systems = sections.systems_table([*MEASURES, Measures("cort_1", "dev", 1, 6980, {"RR@10": 0.274})], both)
+    odd = Table(
+        "odd",
+        "all of `it`: 5 % & *.",
+        frame_of([["~^\\{}*<|>$#_é", -0.5], [MISSING, None]], ["a_b", "x"]),
+        {"x": signed},
+    )
+    made = [sections.paper_table(systems, LABELS, both), sections.comparisons_table(both, {})]
+    made += [sections.stages_table([]), odd]
+    paper = ["\\documentclass{article}", "\\usepackage{booktabs}", "\\begin{document}", *map(to_latex, made)]
+    (tmp_path / "paper.tex").write_text("\n".join([*paper, "\\ref{tab:systems}", "\\end{document}"]), "utf-8")
+    command = ["pdflatex", "-halt-on-error", "-interaction=nonstopmode", "paper.tex"]
+    assert r"$^{*}$ differs significantly from BM25 \& more: p of the paired randomisation test" in paper[3]
+    assert "Holm's method" in paper[3]
+    for _ in range(2):
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout[-2000:]
+    assert "undefined references" not in done.stdout
+    assert (tmp_path / "paper.pdf").stat().st_size > 10_000
 
 
 def test_html_has_a_part_for_each_block_and_typeset_numbers():
@@ -111,7 +150,7 @@ def test_significant_differences_have_an_asterisk_that_a_note_explains(both):
     assert "**0.274**\\* |" in lines[3]
     assert lines[-1].startswith("\\* differs significantly from bm25")
     assert all(number in lines[-1] for number in ("10,000", "0.05"))
-    assert r"\textbf{0.274}* \\" in to_latex(table)
+    assert r"\textbf{0.274}$^{*}$ \\" in to_latex(table)
     assert "*" not in to_csv(table)
 
 
@@ -119,7 +158,7 @@ def test_the_tables_of_comparisons_and_lengths_have_every_digit(both):
     table = sections.comparisons_table(both, {("dev", "cort_1", "bm25"): "page#a"})
     rows = rows_of(table)
     assert rows[1][:14] == [
-        *("dev", "cort_1", "bm25", "WIN", "MRR@10", "0.274", "0.187", "0.087", "-0.01", "0.1", "0.0001", "0.0003"),
+        *("dev", "cort_1", "bm25", "WIN", "RR@10", "0.274", "0.187", "0.087", "-0.01", "0.1", "0.0001", "0.0003"),
         *("1 comparison with bm25", "2000"),
     ]
     assert table.shown()[0][10:12] == ["0.0001", "0.0003"]
