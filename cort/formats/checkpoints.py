@@ -1,85 +1,148 @@
 """Checkpoints of a stage that may be interrupted: finished blocks are kept until its output is complete.
 
-A folder has an Arrow IPC file per block, with the identity of its computation. Blocks that are damaged or of another
-computation are never used. Several processes may share a folder.
+About every half minute, the blocks made meanwhile become one Arrow IPC file, with their numbers and the identity of the
+computation. Blocks that are damaged or of another computation are never used. Several processes may share a folder.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from functools import cache
+from functools import cached_property
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import pyarrow as pa
 
-from cort.formats.tables import arrow_writer, open_arrow
+from cort.formats.tables import arrow_writer, open_arrow, refuse_damage
 from cort.runtime.errors import InputError
 from cort.runtime.progress import Counter
 
 log = logging.getLogger(__name__)
 
-IDENTITY = b"identity"
+IDENTITY, NUMBERS = b"identity", b"numbers"
+# Seconds of work that a killed process loses at most; blocks that are not kept yet have about so many bytes at most.
+EVERY, MOST_BYTES = 30.0, 1 << 28
 Block = TypeVar("Block")
+
+
+class Made(NamedTuple):
+    """A numbered block, either read or newly made."""
+
+    number: int
+    batch: pa.RecordBatch
+    new: bool
 
 
 class FinishedBlocks:
     """The finished blocks of one computation; without a folder, none are kept.
 
-    `identify` describes all that determines the result. It is called at most once, and only if there is a folder.
+    `identify` describes all that determines the result. It is called at most once, and only if blocks are found or kept,
+    which is `every` so many seconds.
     """
 
-    def __init__(self, folder: str | Path | None, identify: Callable[[], str]) -> None:
-        self._folder = Path(folder) if folder is not None else None
-        self._identify = cache(lambda: identify().encode())
+    def __init__(self, folder: str | Path | None, identify: Callable[[], str], every: float = EVERY) -> None:
+        self._folder, self._identify, self._every = None if folder is None else Path(folder), identify, every
+
+    @cached_property
+    def _identity(self) -> bytes:
+        return self._identify().encode()
 
     def each(
         self,
-        blocks: Iterable[tuple[int, Block]],
+        blocks: Sequence[tuple[int, Block]],
         make: Callable[[Block], pa.RecordBatch],
         counter: Counter | None = None,
-    ) -> Iterator[pa.RecordBatch]:
-        """Yield each numbered block, either read or newly made; `make` counts the rows while it works."""
+    ) -> Iterator[Made]:
+        """Yield each numbered block, in order; `make` counts the rows while it works."""
         resumed = rows = 0
+        found = self._find([number for number, _ in blocks])
         for number, block in blocks:
-            batch = self._read(number)
-            resumed += batch is not None
-            if batch is None:
-                batch = make(block)
-                self._keep(number, batch)
+            batch = found.pop(number, None)
+            resumed += (known := batch is not None)
+            batch = batch if known else make(block)
             rows += batch.num_rows
             if counter:
                 counter.reach(rows)
-            yield batch
+            yield Made(number, batch, not known)
         if resumed:
             log.info("resumed after %d finished blocks", resumed)
 
-    def remove(self, numbers: Iterable[int]) -> None:
-        """Remove blocks, and the folder if nothing else is in it."""
+    def keeping(self, made: Iterator[Made]) -> Iterator[pa.RecordBatch]:
+        """Pass on blocks, and keep new ones at intervals, and when an error ends them."""
+        unsaved: list[Made] = []
+        saved = time.monotonic()
+        try:
+            for one in made:
+                unsaved += [one] if one.new and self._folder else []
+                is_time = time.monotonic() - saved >= self._every
+                if unsaved and (is_time or sum(block.batch.nbytes for block in unsaved) >= MOST_BYTES):
+                    self._keep(unsaved)
+                    unsaved, saved = [], time.monotonic()
+                yield one.batch
+        except GeneratorExit:
+            raise
+        except BaseException:
+            if unsaved:
+                self._keep(unsaved)
+            raise
+
+    def remove(self, numbers: Sequence[int]) -> None:
+        """Remove the files of blocks, and the folder if nothing else is in it."""
         if self._folder is not None:
-            for number in numbers:
-                self._path(number).unlink(missing_ok=True)
+            for path, first, last in self._files():
+                if {first, last} <= {*numbers}:
+                    path.unlink(missing_ok=True)
             with suppress(OSError):
                 self._folder.rmdir()
 
-    def _path(self, number: int) -> Path:
-        return (self._folder or Path()) / f"block-{number}.arrow"
+    def _files(self) -> list[tuple[Path, int, int]]:
+        """List the files with the numbers of their first and last block."""
+        paths = sorted(self._folder.glob("blocks-*-*.arrow")) if self._folder else []
+        return [(path, *map(int, path.stem.split("-")[1:])) for path in paths]  # type: ignore[misc]
 
-    def _read(self, number: int) -> pa.RecordBatch | None:
-        if self._folder is None or not (path := self._path(number)).exists():
-            return None
+    def _find(self, numbers: Sequence[int]) -> dict[int, pa.RecordBatch]:
+        """Map the blocks with these numbers. A file that also has others, of another shard, is divided into blocks.
+
+        Otherwise, whoever ends first could not remove its part.
+        """
+        found: dict[int, pa.RecordBatch] = {}
+        own = {*numbers}
+        for path, first, last in self._files():
+            if own and first <= max(own) and last >= min(own):
+                blocks = self._read(path)
+                if not blocks.keys() <= own:
+                    for number, batch in blocks.items():
+                        self._keep([Made(number, batch, True)])
+                if not blocks or not blocks.keys() <= own:
+                    path.unlink(missing_ok=True)
+                found |= {number: batch for number, batch in blocks.items() if number in own}
+        return found
+
+    def _read(self, path: Path) -> dict[int, pa.RecordBatch]:
+        """Map a file of blocks; none if it is not of this computation, or another process has just divided it."""
+        told = "file of blocks", "they are computed again"
         try:
-            table = open_arrow(path, "block", "it is recomputed")
+            table = open_arrow(path, *told)
+            metadata = table.schema.metadata or {}
+            with refuse_damage(path, *told):
+                numbers = map(int, metadata.get(NUMBERS, b"").split())
+                blocks = dict(zip(numbers, table.to_batches(), strict=True))
         except InputError as error:
             log.warning("%s", error)
+        except FileNotFoundError:
+            pass
         else:
-            if table.num_rows and (table.schema.metadata or {}).get(IDENTITY) == self._identify():
-                return table.combine_chunks().to_batches()[0]
-            log.warning("%s: found a block of other inputs or options; it is recomputed", path)
-        return None
+            if metadata.get(IDENTITY) == self._identity:
+                return blocks
+            log.warning("%s: found blocks of other inputs or options; %s", path, told[1])
+        return {}
 
-    def _keep(self, number: int, batch: pa.RecordBatch) -> None:
-        if self._folder is not None:
-            batch = batch.replace_schema_metadata({IDENTITY: self._identify()})
-            with arrow_writer(self._path(number), batch.schema) as file:
-                file.write_batch(batch)
+    def _keep(self, made: Sequence[Made]) -> None:
+        numbers = " ".join(str(one.number) for one in made).encode()
+        schema = made[0].batch.schema.with_metadata({IDENTITY: self._identity, NUMBERS: numbers})
+        with arrow_writer(
+            (self._folder or Path()) / f"blocks-{made[0].number}-{made[-1].number}.arrow", schema
+        ) as file:
+            for one in made:
+                file.write_batch(one.batch.replace_schema_metadata(schema.metadata))

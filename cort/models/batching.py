@@ -30,7 +30,7 @@ Ids: TypeAlias = npt.NDArray[np.int32]
 # differ by 3 %; on one with AVX2, 2,048 take nine tenths of the time of 1,024. Not a setting: padding affects the last
 # bits of the result.
 TOKEN_BUDGETS = {"cpu": 2_048, "cuda": 16_384}
-# Batches between two checkpoints: half a minute of a BERT-base on a few cores. Not a setting either.
+# Batches per block: half a minute of a BERT-base on a few cores. Not a setting either.
 BATCHES_PER_BLOCK = 64
 # What a model computes for a sequence depends, in its last bits, on the padded length, and on places in the tiles of
 # matrix products, which hold a few rows. With lengths and rows in these multiples, it does not depend on the others.

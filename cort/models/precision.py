@@ -49,9 +49,11 @@ def settle(precision: str, device: torch.device, checkpoints: str | Path | None 
 
 
 def forget(checkpoints: str | Path | None) -> None:
-    """Let the next jobs with a folder of checkpoints choose again."""
+    """Let the next jobs with a folder of checkpoints choose again; remove the folder if nothing else is in it."""
     if checkpoints is not None:
         (Path(checkpoints) / KEY).unlink(missing_ok=True)
+        with suppress(OSError):
+            Path(checkpoints).rmdir()
 
 
 def refuse_wrong(precision: str, device: torch.device) -> None:

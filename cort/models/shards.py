@@ -1,8 +1,9 @@
 """Run a model on one shard of texts, on a leased device; imports torch only then.
 
 Texts are divided into groups of fixed size, and a shard is a sequence of complete groups, so the number of shards does
-not change the result. A group with many tokens is computed in several blocks. With a folder of checkpoints, finished
-blocks are kept until the shard is complete, and an interrupted shard resumes after its last finished block.
+not change the result. A group with many tokens is computed in several blocks, which a thread of its own writes. With a
+folder of checkpoints, finished blocks are kept until the shard is complete, and an interrupted shard resumes after the
+last of them.
 """
 
 from __future__ import annotations
@@ -22,13 +23,14 @@ import pyarrow as pa
 from cort.config.fields import PrecisionOrAuto
 from cort.config.models import Precise
 from cort.formats import tables
-from cort.formats.checkpoints import FinishedBlocks
+from cort.formats.checkpoints import FinishedBlocks, Made
 from cort.formats.records import Integers
 from cort.formats.shards import KEY, shard_range
 from cort.models.batching import BATCHES_PER_BLOCK, TOKEN_BUDGETS, FramedTexts, Lengths
 from cort.models.layout import identity
 from cort.models.light import LightEncoder
 from cort.models.truncation import log_truncation
+from cort.runtime.background import in_background
 from cort.runtime.command_line import places_of
 from cort.runtime.devices import lease
 from cort.runtime.errors import input_error, shorten
@@ -126,14 +128,18 @@ def compute_shard(
         files = [place.path for place in places_of(options) if not place.is_output]
         files = [path for path in files if path not in (options.model, options.checkpoints)]
         finished = FinishedBlocks(options.checkpoints, partial(identity, stage, settings, files, options.model))
-        blocks = zip(numbers, ranges, strict=True)
+        blocks = list(zip(numbers, ranges, strict=True))
         with Counter(count, items) as counter:
             job = Job(device, precision, counter)
             if not counts and not isinstance(model, LightEncoder):
                 model.register_forward_hook(lambda module, inputs, outputs: counter.advance(len(outputs)))
-            batches = finished.each(blocks, lambda block: compute(job, np.arange(*block)), counter)
-            tables_of = tables.regroup(batches, size)
-            write((table.combine_chunks().to_batches()[0] for table in tables_of), count, precision)
+
+            def write_blocks(made: Iterator[Made]) -> None:
+                tables_of = tables.regroup(finished.keeping(made), size)
+                write((table.combine_chunks().to_batches()[0] for table in tables_of), count, precision)
+
+            made = finished.each(blocks, lambda block: compute(job, np.arange(*block)), counter)
+            in_background(made, write_blocks)
     finished.remove(numbers)
     log.info("computed %d of %d %s on %s in %s", count, len(lengths), items, device.type, precision)
 

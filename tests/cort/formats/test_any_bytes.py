@@ -115,8 +115,8 @@ def _bytes(content):
 
 
 def _block(path):
-    blocks = FinishedBlocks(path.parent, lambda: "one")
-    list(blocks.each([(0, 3)], lambda value: pa.record_batch({"value": [value]})))
+    blocks = FinishedBlocks(path.parent, lambda: "one", every=0)
+    list(blocks.keeping(blocks.each([(0, 3)], lambda value: pa.record_batch({"value": [value]}))))
 
 
 def _listed(reader, *arguments):
@@ -228,7 +228,7 @@ READERS = {
     "tokens": ("t.arrow", _written(shards.write_tokens, TOKENS, "f"), all_tokens),
     "embeddings": ("e.arrow", _shard, all_vectors),
     "token embeddings": ("e.arrow", _token_shard, all_token_vectors),
-    "block": ("block-0.arrow", _block, _block),
+    "block": ("blocks-0-0.arrow", _block, _block),
     "artifact": ("a.json", _written(write_artifact, RECORD), lambda path: read_artifact(path, Record)),
     "JSON": ("a.json", _json([1, {"a": None}]), lambda path: read_json(path).items()),
     "origin": ("p.json", _json(ORIGIN), read_origin),

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from cort.formats import checkpoints
 from cort.formats.checkpoints import FinishedBlocks
 from cort.models import shards as module_of_shards
 from cort.models import transformer
@@ -40,9 +41,10 @@ def square(number):
     return pa.record_batch({"value": [number * number]})
 
 
-def values(folder, name="one", numbers=range(5), make=square):
-    blocks = FinishedBlocks(folder, lambda: name)
-    return [batch["value"][0].as_py() for batch in blocks.each(((number, number) for number in numbers), make)]
+def values(folder, name="one", numbers=range(5), make=square, every=0.0):
+    blocks = FinishedBlocks(folder, lambda: name, every)
+    made = blocks.each([(number, number) for number in numbers], make)
+    return [batch["value"][0].as_py() for batch in blocks.keeping(made)]
 
 
 def refuse(number):
@@ -60,32 +62,65 @@ def square(number):
         os.kill(os.getpid(), signal.SIGKILL)
     return pa.record_batch({"value": [number * number]})
 
-list(FinishedBlocks(Path(sys.argv[1]), lambda: "one").each(((n, n) for n in range(5)), square))
+blocks = FinishedBlocks(Path(sys.argv[1]), lambda: "one", float(sys.argv[2]))
+list(blocks.keeping(blocks.each([(n, n) for n in range(5)], square)))
 """
 
 
-def test_a_killed_process_loses_no_finished_block(tmp_path):
-    killed = subprocess.run([sys.executable, "-c", KILLED, tmp_path / "kept"], cwd=ROOT, check=False)
+@pytest.mark.parametrize(("every", "kept"), [(0, 3), (30, 0)])
+def test_a_killed_process_loses_only_what_was_made_after_the_last_checkpoint(tmp_path, every, kept):
+    words = [sys.executable, "-c", KILLED, tmp_path / "kept", str(every)]
+    killed = subprocess.run(words, cwd=ROOT, check=False)
     assert killed.returncode == -signal.SIGKILL
-    assert values(tmp_path / "kept", numbers=range(3), make=refuse) == [0, 1, 4]
+    assert values(tmp_path / "kept", numbers=range(kept), make=refuse) == [0, 1, 4][:kept]
     assert values(tmp_path / "kept") == [0, 1, 4, 9, 16]
+
+
+def interrupt(number):
+    if number == 3:
+        raise KeyboardInterrupt
+    return square(number)
+
+
+def test_blocks_become_one_file_at_intervals_and_when_they_are_interrupted(tmp_path, monkeypatch):
+    values(tmp_path / "kept", every=3600)
+    assert not (tmp_path / "kept").exists()
+    with pytest.raises(KeyboardInterrupt):
+        values(tmp_path / "kept", every=3600, make=interrupt)
+    assert [path.name for path in (tmp_path / "kept").iterdir()] == ["blocks-0-2.arrow"]
+    monkeypatch.setattr(checkpoints, "MOST_BYTES", 2 * square(0).nbytes)
+    assert values(tmp_path / "kept", every=3600, numbers=range(8)) == [0, 1, 4, 9, 16, 25, 36, 49]
+    names = ["blocks-0-2.arrow", "blocks-3-4.arrow", "blocks-5-6.arrow"]
+    assert sorted(path.name for path in (tmp_path / "kept").iterdir()) == names
+    assert values(tmp_path / "kept", numbers=range(7), make=refuse) == [0, 1, 4, 9, 16, 25, 36]
+
+
+def test_shards_that_divide_a_file_of_blocks_use_and_remove_their_own(tmp_path):
+    with pytest.raises(KeyboardInterrupt):
+        values(tmp_path / "kept", every=3600, make=interrupt)
+    for numbers in ([1], [0], [2, 3, 4]):
+        blocks = FinishedBlocks(tmp_path / "kept", lambda: "one", 0)
+        made = [*blocks.keeping(blocks.each([(n, n) for n in numbers], lambda n: square(n) if n > 2 else refuse(n)))]
+        assert [batch["value"][0].as_py() for batch in made] == [n * n for n in numbers]
+        blocks.remove(numbers)
+    assert not (tmp_path / "kept").exists()
 
 
 def test_without_a_folder_nothing_is_kept_and_no_identity_computed():
     blocks = FinishedBlocks(None, lambda: pytest.fail("asked"))
-    assert [batch["value"][0].as_py() for batch in blocks.each([(0, 3)], square)] == [9]
+    assert [batch["value"][0].as_py() for batch in blocks.keeping(blocks.each([(0, 3)], square))] == [9]
     blocks.remove([0])
 
 
 def test_blocks_of_another_computation_and_damaged_ones_are_recomputed(tmp_path, caplog):
     values(tmp_path / "kept")
-    path = tmp_path / "kept" / "block-2.arrow"
+    path = tmp_path / "kept" / "blocks-2-2.arrow"
     for damaged in (path.read_bytes()[:-9], b"x" * path.stat().st_size):
         path.write_bytes(damaged)
         assert values(tmp_path / "kept") == [0, 1, 4, 9, 16]
         assert logged(caplog, "WARNING")[0].startswith(f"{path}: found unreadable bytes")
     assert values(tmp_path / "kept", name="two", make=lambda number: square(number + 1)) == [1, 4, 9, 16, 25]
-    assert "found a block of other inputs or options" in caplog.text
+    assert "found blocks of other inputs or options" in caplog.text
     assert values(tmp_path / "kept", name="two", make=refuse) == [1, 4, 9, 16, 25]
 
 
@@ -93,7 +128,7 @@ def test_only_named_blocks_are_removed_and_the_folder_after_the_last(tmp_path):
     values(tmp_path / "kept")
     blocks = FinishedBlocks(tmp_path / "kept", lambda: "one")
     blocks.remove([0, 1, 2, 7])
-    assert sorted(path.name for path in (tmp_path / "kept").iterdir()) == ["block-3.arrow", "block-4.arrow"]
+    assert sorted(path.name for path in (tmp_path / "kept").iterdir()) == ["blocks-3-3.arrow", "blocks-4-4.arrow"]
     blocks.remove([3, 4])
     assert not (tmp_path / "kept").exists()
 
@@ -103,21 +138,16 @@ EACH = FinishedBlocks.each
 
 def note_blocks(monkeypatch, limit=1_000):
     """Return a list of the numbers of blocks that are made from now on; after so many, the stage is interrupted."""
-    made, numbers = [], []
+    made = []
 
     def each(self, blocks, make, *rest):
-        def numbered():
-            for number, block in blocks:
-                numbers.append(number)
-                yield number, block
-
         def noted(block):
             if len(made) == limit:
                 raise KeyboardInterrupt
-            made.append(numbers[-1])
-            return make(block)
+            made.append(block[0])
+            return make(block[1])
 
-        return EACH(self, numbered(), noted, *rest)
+        return EACH(self, [(number, (number, block)) for number, block in blocks], noted, *rest)
 
     monkeypatch.setattr(FinishedBlocks, "each", each)
     return made
@@ -158,7 +188,8 @@ def test_an_interrupted_stage_computes_no_finished_block_again(
     assert status == 0
     assert len(blocks) > 4
     assert run("resumed", 3) == (130, blocks[:3])
-    (tmp_path / "kept" / f"block-{blocks[2]}.arrow").write_bytes(b"cut off")
-    assert run("resumed") == (0, blocks[2:])
+    assert run("resumed", 1) == (130, blocks[3:4])
+    (tmp_path / "kept" / f"blocks-{blocks[3]}-{blocks[3]}.arrow").write_bytes(b"cut off")
+    assert run("resumed") == (0, blocks[3:])
     assert (tmp_path / "resumed").read_bytes() == (tmp_path / "complete").read_bytes()
     assert not (tmp_path / "kept").exists()
