@@ -18,34 +18,40 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 # The start of make, to time the set-up and the build separately.
 STARTED := $(shell date +%s)
 
+# What a caller wrote in a variable, as one word of the shell: also a name with blanks, quotes or dollars.
+quoted = '$(subst ','\'',$(value $1))'
+# An option with the value of a variable, if it has one; or refuse a call without it.
+option = $(if $(value $2),$1 $(call quoted,$2))
+needed = $1 $(if $(value $2),$(call quoted,$2),$(error set $2=...))
+
 .DEFAULT_GOAL := results
-.PHONY: results summary inspect verdict matrix gate explore plan why environment test lint bench gpu-check crash-test slurm-test full-size smoke-test docs lock clean-cache clean
+.PHONY: results summary inspect verdict matrix gate compare explore plan why environment test lint bench gpu-check crash-test slurm-test full-size smoke-test docs lock clean-cache clean
 
 # make expands a recipe after its prerequisites are made, so $(shell) below is the time at which the build starts.
 results: environment
-	$(BIN)/python -m workflow.build --configfile "$(CONFIG)"
-	@$(BIN)/python -m workflow.summary --configfile "$(CONFIG)"
+	$(BIN)/python -m workflow.build --configfile $(call quoted,CONFIG)
+	@$(BIN)/python -m workflow.summary --configfile $(call quoted,CONFIG)
 	@build=$(shell date +%s); set_up=$$((build - $(STARTED))); build=$$(($$(date +%s) - build)); \
 	printf 'set-up %d min %d s, build %d min %d s\n' \
 		$$((set_up / 60)) $$((set_up % 60)) $$((build / 60)) $$((build % 60))
 
 # Prints the last lines of `make results` again.
 summary: environment
-	@$(BIN)/python -m workflow.summary --configfile "$(CONFIG)"
+	@$(BIN)/python -m workflow.summary --configfile $(call quoted,CONFIG)
 
 # Says what is in the data of CONFIG: a line for everything that is odd, and a table with its ids.
 inspect: environment
-	$(BIN)/python -m workflow.build --configfile "$(CONFIG)" -- --until inspect
-	@$(BIN)/python -m workflow.summary --inspection --configfile "$(CONFIG)"
+	$(BIN)/python -m workflow.build --configfile $(call quoted,CONFIG) -- --until inspect
+	@$(BIN)/python -m workflow.summary --inspection --configfile $(call quoted,CONFIG)
 
 # Compares systems on the documents of FOLDER and writes the best for search engines. QUERIES=questions.txt adds real user
 # queries, QRELS=judgements.tsv their judgements, MODEL=FOLDER or NAME@COMMIT an encoder, NAME=... names the result, and
 # LANGUAGE=de their language, where it is not what most documents seem to be in. (Linux has a variable of that name, too.)
-# The configs that it writes are in config/verdict.
+# WORDS="100 200 400" compares sizes of passages, each in an experiment of its own. Configs are written to config/verdict.
 verdict: environment models/wordllama
-	@$(BIN)/python -m workflow.verdict --folder "$(or $(FOLDER),$(error set FOLDER=...))" $(if $(QUERIES),--queries "$(QUERIES)") \
-		$(if $(QRELS),--qrels "$(QRELS)") $(if $(MODEL),--model "$(MODEL)") $(if $(NAME),--name "$(NAME)") \
-		$(if $(filter command,$(origin LANGUAGE)),--language "$(LANGUAGE)")
+	@$(BIN)/python -m workflow.verdict $(call needed,--folder,FOLDER) $(call option,--queries,QUERIES) \
+		$(call option,--qrels,QRELS) $(call option,--model,MODEL) $(call option,--name,NAME) \
+		$(if $(filter command,$(origin LANGUAGE)),$(call option,--language,LANGUAGE)) $(call option,--words,WORDS)
 
 # Builds the experiments CONFIGS="config/a.yaml config/b.yaml", after checking all of them, then one table of their systems.
 # OPTIONS="--measures RR@10" chooses what it shows, OUTPUT=FOLDER where it goes.
@@ -62,11 +68,17 @@ matrix: environment
 # Fails if a system of CONFIG is significantly worse than in BASELINE=baseline.json. SYSTEM=fused names it, LOSS=0.01 accepts a
 # loss, UPDATE=1 writes the baseline anew. `make` exits with 2 after any failure; the module tells 1 (a loss) from 2 (unknown).
 gate: environment
-	@$(BIN)/python -m workflow.gate --configfile "$(CONFIG)" --baseline "$(or $(BASELINE),$(error set BASELINE=...))" \
-		$(if $(SYSTEM),--system "$(SYSTEM)") $(if $(SPLIT),--split "$(SPLIT)") $(if $(LOSS),--loss "$(LOSS)") $(if $(UPDATE),--update)
+	@$(BIN)/python -m workflow.gate --configfile $(call quoted,CONFIG) $(call needed,--baseline,BASELINE) \
+		$(call option,--system,SYSTEM) $(call option,--split,SPLIT) $(call option,--loss,LOSS) $(if $(UPDATE),--update)
+
+# Compares two builds on the queries that both have: folders of results, or configs. SYSTEM=fused names a system, SYSTEM=old=new
+# one of each; else all that both have.
+compare: environment
+	@$(BIN)/python -m workflow.versus $(call needed,--a,A) $(call needed,--b,B) $(call needed,--split,SPLIT) \
+		$(call option,--system,SYSTEM)
 
 plan: environment
-	$(BIN)/python -m workflow.plan --configfile "$(CONFIG)"
+	$(BIN)/python -m workflow.plan --configfile $(call quoted,CONFIG)
 
 # Static embeddings for config/laptop.yaml.
 models/wordllama: | environment
@@ -74,11 +86,11 @@ models/wordllama: | environment
 
 # Answers any query in a browser. OPTIONS="--port 0 --systems bm25" adds options.
 explore: environment
-	$(BIN)/python -m cort.explore --experiment "$(CONFIG)" --open $(OPTIONS)
+	$(BIN)/python -m cort.explore --experiment $(call quoted,CONFIG) --open $(OPTIONS)
 
 # TARGET=results/... explains one file.
 why: environment
-	$(BIN)/python -m workflow.why $(TARGET) --configfile "$(CONFIG)"
+	$(BIN)/python -m workflow.why $(TARGET) --configfile $(call quoted,CONFIG)
 
 environment: $(VENV)/.installed
 
@@ -190,7 +202,7 @@ no-build:
 
 # Deletes what causes no rerun, also what no config of a dataset makes any more; CONFIG= adds a config of another folder.
 clean-cache: no-build environment
-	$(BIN)/python -m scripts.clean "$(CONFIG)"
+	$(BIN)/python -m scripts.clean $(call quoted,CONFIG)
 
 # Deletes all results, also those in a folder that `results` links to. FORCE=1 deletes write-protected files, too: models
 # that may have taken days.

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -22,12 +22,15 @@ from cort.config import paths
 from cort.config.experiment import Experiment as Read
 from cort.config.stored import NAME, read_experiment
 from cort.evaluation.comparisons import Comparisons, Pair, Tests, compare
+from cort.evaluation.gate import changes
 from cort.evaluation.measures import Measures
 from cort.evaluation.values import Values, read_values
 from cort.formats import tables
 from cort.formats.artifacts import read_artifact
 from cort.formats.runs import read_run
+from cort.online.options import read_results
 from cort.online.passages import Passages
+from cort.reporting.builds import compare_builds, settings_of, systems_of
 from cort.runtime.errors import InputError, input_error
 
 if TYPE_CHECKING:
@@ -128,6 +131,28 @@ class Experiment:
         rows = compare(values, [Pair(system, baseline, "contrast")], self._comparing(split))
         return pd.DataFrame([asdict(row) for row in rows]).set_index("measure").drop(columns=["relation", "family"])
 
+    def compare_with(self, other: str | Path, split: str, system: str | None = None) -> Paired:
+        """Compare this build with another one, as `make compare` does: differences are those of this one from `other`.
+
+        :param other: its folder of results, or its config.
+        :param system: a name, or OTHER=THIS if they differ; None for all systems that both have.
+        :raises InputError: if they share no split, system, query or measure.
+        """
+        builds = [read_results(other), self._results]
+        systems = systems_of(builds, split, system)
+        paired = compare_builds(builds, split, systems)
+        rows = [
+            {"system": new} | asdict(row) | {"baseline": old} for old, new in systems for row in paired.rows[old, 1]
+        ]
+        differences = pd.DataFrame(rows).set_index(["system", "measure"]).drop(columns=["relation", "family"])
+        moved = [
+            (new, query_id, paired.texts[query_id], before, after, after - before)
+            for old, new in systems
+            for query_id, before, after in paired.changes(old, 1)
+        ]
+        queries = pd.DataFrame(moved, columns=["system", "query_id", "text", "before", "after", "difference"])
+        return Paired(differences, queries, [*changes(*map(settings_of, builds))], paired.left_out)
+
     def search(self, text: str, system: str, k: int = 10) -> pd.DataFrame:
         """Search for a query as `cort.search` does: `rank`, `doc_id`, `score`, `text` of the top k."""
         answer, texts = self._open(system).answer(system, text, k)
@@ -220,6 +245,21 @@ class Experiment:
         elif system not in self._searcher.systems:
             self._searcher.add(system, threads)
         return self._searcher
+
+
+class Paired(NamedTuple):
+    """What `Experiment.compare_with` finds.
+
+    :ivar differences: a row per system and measure (see `Comparison`); p is corrected over the systems.
+    :ivar queries: values of both builds by the first measure, of each system, the largest gain first.
+    :ivar settings: those that differ, a line each.
+    :ivar left_out: queries that are not compared, by why.
+    """
+
+    differences: pd.DataFrame
+    queries: pd.DataFrame
+    settings: list[str]
+    left_out: dict[str, int]
 
 
 def open(folder: str | Path) -> Experiment:  # called as cort.open

@@ -5,17 +5,15 @@ Reads:  results of an experiment: settings, queries, judgements, measures per qu
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from statistics import fmean
 
 from cort.config import paths
-from cort.config.entries import leaves
 from cort.config.experiment import Experiment
-from cort.config.root import affecting_results
 from cort.evaluation.comparisons import DETECTABLE
 from cort.evaluation.gate import Baseline, Decision, changes, digest_of
 from cort.evaluation.values import read_values
+from cort.reporting.builds import settings_of
 from cort.reporting.format import fixed, p_value, signed
 
 # Settings that are printed of those that changed.
@@ -29,7 +27,7 @@ def measured(experiment: Experiment, systems: list[str], split: str) -> Baseline
     columns = {name: one.values[:, one.measures.index(measure)].tolist() for name, one in read.items()}
     best = max(columns, key=lambda name: fmean(columns[name]))
     queries, qrels = (experiment.at(path, split=split) for path in (paths.QUERIES, paths.QRELS))
-    settings = {key: json.dumps(value) for key, value in leaves(affecting_results(experiment.config))}
+    settings = settings_of(experiment)
     values = dict(zip(read[best].query_ids, columns[best], strict=True))
     digest = digest_of(queries, qrels, experiment.splits[split].relevance_level)
     return Baseline(best, split, measure, digest, settings, values)

@@ -30,12 +30,11 @@ from cort.config import paths
 from cort.config.evaluation import Evaluation
 from cort.config.experiment import Experiment
 from cort.config.fields import Seed
-from cort.config.stored import NAME, read_experiment
 from cort.evaluation.comparisons import Comparisons, Pair, Tests, compare
 from cort.evaluation.measures import Measures
 from cort.evaluation.values import read_values, refuse_unlike
 from cort.formats.tables import read_queries
-from cort.online.options import folder_of
+from cort.online.options import read_results
 from cort.reporting import results as reports
 from cort.reporting.costs import FRONT, NOTHING, bytes_per_passage, costs_frame, costs_panels, costs_table
 from cort.reporting.figures import draw, embed
@@ -233,9 +232,7 @@ def read_costs(experiments: list[Experiment], options: Options) -> pd.DataFrame:
 
 def stage(options: Options) -> None:
     """Read all collections and write the table, the page last."""
-    experiments = [
-        read_experiment((Path(path) if Path(path).is_dir() else folder_of(path)) / NAME) for path in options.experiments
-    ]
+    experiments = [*map(read_results, options.experiments)]
     baseline = experiments[0].evaluation.baseline
     labels = sorted({one.labels_of(split) for one in experiments for split, _ in one.evaluated_runs})
     if len(labels) > 1 and options.labels is None:

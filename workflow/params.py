@@ -146,8 +146,11 @@ def imported_split(experiment: Experiment, wildcards: Wildcards) -> Config:
 
 
 def generated_split(experiment: Experiment, wildcards: Wildcards) -> Config:
-    """Give the split, and all that documents are divided among."""
-    return {"splits": experiment.splits_of_class(Generated), "split": wildcards.split}
+    """Give the split, its sample, and all that documents are divided among."""
+    split = experiment.splits[wildcards.split]
+    # What other splits have is left out before a sample is drawn.
+    sample = {} if split.left_out else {"sample": getattr(split, "sample", None)}
+    return {"splits": experiment.splits_of_class(Generated), "split": wildcards.split, **sample}
 
 
 def passage_queries(experiment: Experiment, wildcards: Wildcards) -> Config:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
+from filelock import Timeout
 
 from cort.config import paths
 from cort.config.load import ConfigError, read
-from cort.runtime.errors import input_error
+from cort.runtime.errors import InputError, input_error
+from cort.runtime.locks import acquire
 
 LOCKS = Path(".snakemake/locks")
 #: environment variable of a build by `make`, which prints the summary afterwards
@@ -25,17 +29,23 @@ def check_lock(dataset: str, configfile: str, folder: Path) -> None:
 
     Snakemake itself decides; this says beforehand who it is, or what to do after a build that was killed.
 
-    :raises InputError: names the processes and their configs, or the command that removes the locks.
+    :raises InputError: as `explain_lock` says.
     """
-    if not is_locked(dataset, folder):
-        return
-    builds = builds_in(folder)
-    if running := [f"{pid} ({config})" for pid, config in builds if _dataset_of(folder / config) in (dataset, None)]:
-        found = f"the lock of a build that runs: process {', '.join(running)}"
-        raise input_error(str(LOCKS), found, "none", "wait for its end, or end it")
+    if is_locked(dataset, folder):
+        raise explain_lock(dataset, configfile, folder)
+
+
+def explain_lock(dataset: str, configfile: str, folder: Path) -> InputError:
+    """Name the processes that may hold a lock and their configs, or the command that removes the locks."""
+    # One of another experiment makes files of this one, too, if none of them is of this one.
+    builds = [*builds_in(folder)]
+    own = [build for build in builds if _dataset_of(folder / build[1]) in (dataset, None)]
+    if running := own or (not is_locked(dataset, folder) and builds):
+        found = f"the lock of a build that runs: process {', '.join(f'{pid} ({config})' for pid, config in running)}"
+        return input_error(str(LOCKS), found, "none", "wait for its end, or end it")
     command = shlex.join([_program("snakemake"), "--unlock", "--configfile", configfile])
     found = f"the lock of a build of {dataset} that no process here runs"
-    raise input_error(str(LOCKS), found, "none", f"if it was killed, call `{command}`, then build again")
+    return input_error(str(LOCKS), found, "none", f"if it was killed, call `{command}`, then build again")
 
 
 def is_locked(dataset: str, folder: Path) -> bool:
@@ -52,11 +62,33 @@ def is_locked(dataset: str, folder: Path) -> bool:
 
 
 def builds_in(folder: Path) -> Iterator[tuple[int, str]]:
-    """Yield the processes of this machine that build in a folder: id, and the experiment."""
+    """Yield the other processes of this machine that build in a folder: id, and the experiment."""
     for process in psutil.process_iter(["cmdline", "cwd"]):
         words, place = process.info["cmdline"] or [], process.info["cwd"]
-        if place == str(folder.resolve()) and _is_snakemake(words) and OTHERS.isdisjoint(words):
+        is_build = _is_snakemake(words) and OTHERS.isdisjoint(words)
+        if is_build and place == str(folder.resolve()) and process.pid != os.getpid():
             yield process.pid, _config_of(words)
+
+
+@contextmanager
+def alone(path: Path, what: str) -> Iterator[None]:
+    """Refuse to do something while another process here does, which ends with that process, however it ends.
+
+    :param path: a file that is locked.
+    :raises InputError: names the process.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        lock = acquire(path)
+    except Timeout:
+        found = f"{what} that runs: process {path.read_text('utf-8')}"
+        raise input_error(path, found, "none", "wait for its end, or end it") from None
+    try:
+        path.write_text(str(os.getpid()), "utf-8")
+        yield
+    finally:
+        if lock:
+            lock.release()
 
 
 def _is_snakemake(words: Sequence[str]) -> bool:

@@ -13,7 +13,7 @@ import os
 import re
 import time
 from base64 import urlsafe_b64decode
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -99,6 +99,16 @@ def retry_no_mistakes(refused: Collection[int] = ()) -> None:
 
     Job.restart_times = property(restart_times)
     GroupJob.restart_times = property(lambda group: min(job.restart_times for job in group.jobs))
+
+
+def explain_locks(advice: Callable[[], Exception]) -> None:
+    """Let Snakemake's error about a lock be one line, which says whose it is and what to do."""
+    from snakemake.exceptions import LockException, WorkflowError
+
+    def explain(error: LockException) -> None:
+        WorkflowError.__init__(error, str(advice()))
+
+    LockException.__init__ = explain
 
 
 def keep_outputs_in_jobs() -> None:

@@ -6,7 +6,11 @@ tunes weights. `NAME.yaml` has all words of the documents and the real user quer
 Each call writes both anew for what it names, also what is deployed, unless somebody has edited one of them: then both
 are kept as they are.
 
+Of several sizes of passages (--words), each has two experiments of its own. The first gets the whole verdict; the
+others are measured on the same labels, and a table compares all of them on the queries that they share.
+
 Usage: python -m workflow.verdict --folder docs [--queries questions.txt [--qrels judgements.tsv]] [--model FOLDER]
+            [--words "100 200 400"]
 """
 
 from __future__ import annotations
@@ -20,17 +24,18 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import sha256
 from os.path import normpath, realpath
 from pathlib import Path
-from typing import get_args
+from typing import NamedTuple, get_args
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from cort.config import paths
-from cort.config.collection import Generated, Lengths
+from cort.config.collection import Generated, Lengths, Passages
 from cort.config.deployment import deployed_parts
 from cort.config.entries import BM25, leaves
 from cort.config.evaluation import Target
@@ -42,19 +47,21 @@ from cort.config.stored import read_experiment
 from cort.evaluation.comparisons import MIN_QUERIES
 from cort.formats.artifacts import read_artifact
 from cort.formats.runs import read_run
-from cort.formats.tables import QUERIES, count_rows
+from cort.formats.tables import QUERIES, count_rows, read_queries
 from cort.formats.yaml_files import read_yaml
-from cort.generate import choose, queries_of_split, read_candidates
+from cort.generate import DROPPED, choose, passages_with_twins, queries_of_split, read_candidates
 from cort.reporting.costs import stored_bytes
-from cort.reporting.format import count, difference, fixed
+from cort.reporting.format import count, difference, fixed, percent
 from cort.reporting.results import Latencies
 from cort.retrieval.weights import TunedWeights
-from cort.runtime.errors import InputError, input_error
+from cort.runtime.errors import InputError, input_error, shorten
 from cort.runtime.files import write_text
 from cort.runtime.sections import default_of
 from workflow.compared import Compared, disagreement, read_compared
 from workflow.inputs import reported
 from workflow.language import language_of
+from workflow.running import alone
+from workflow.sizes import sizes_of, sizes_table
 
 CONFIGS = Path("config/verdict")
 # Variables of `make` that name no file.
@@ -64,6 +71,8 @@ STATIC = "models/wordllama"
 STUDY = Path(__file__).with_name("synthetic_labels.csv")
 # Generated queries that each split needs: systems are not worth comparing on fewer.
 FEWEST = 50
+# Generated queries that are printed.
+SHOWN = 3
 # Share of queries without results of BM25 above which a language is probably wrong.
 UNANSWERED = 0.2
 # The second line of each config; a digest of all other lines follows.
@@ -80,6 +89,13 @@ class Request:
     model: str | None
     name: str
     language: str | None = None
+    words: int | None = None
+
+    @property
+    def passages(self) -> str:
+        """How documents are divided, as YAML: a third of a passage may be that of the one before."""
+        words = self.words or default_of(Passages, "words")
+        return f"{{words: {words}, overlap: {words // 3}}}"
 
     @property
     def main(self) -> Path:
@@ -95,6 +111,13 @@ class Request:
         """Return what is named, by the variables of `make`."""
         values = {"FOLDER": self.folder, "QUERIES": self.queries, "QRELS": self.qrels, "MODEL": self.model}
         return {key: value for key, value in values.items() if value}
+
+
+class Labels(NamedTuple):
+    """What decided: labels of people or made ones, and their split."""
+
+    human: bool
+    split: str
 
 
 def name_after(path: str, otherwise: str) -> str:
@@ -219,9 +242,10 @@ def with_language(request: Request) -> Request:
     return replace(request, language=language)
 
 
-def prepare(request: Request) -> Callable[[str | None], None]:
+def prepare(request: Request, origin: str | None = None) -> Callable[[str | None], None]:
     """Write both experiments, or keep what somebody edited; queries come from sentences if headings are few.
 
+    :param origin: what queries are made from, if that is known.
     :returns: writes them again, with a system to deploy.
     """
     existing = [path for path in (request.main, request.synthetic) if path.exists()]
@@ -231,10 +255,11 @@ def prepare(request: Request) -> Callable[[str | None], None]:
         check_edited(request, edited[0])
     if edited:
         sys.stdout.write(f"used as edited: {' and '.join(map(str, edited))}\n")
+    is_known = origin is not None or request.synthetic in kept
     # An earlier call may have found few headings.
-    origin = origin_of(request.synthetic) or "headings"
+    origin = origin or origin_of(request.synthetic) or "headings"
     write_configs(request, origin, kept)
-    if origin == "headings" and request.synthetic not in kept and count_headings(request.synthetic) < FEWEST:
+    if origin == "headings" and not is_known and count_headings(request.synthetic) < FEWEST:
         sys.stdout.write(f"fewer than {FEWEST} headings with text below: queries are made from first sentences\n")
         write_configs(request, origin := "sentences", kept)
     sys.stdout.flush()
@@ -252,8 +277,23 @@ def count_headings(synthetic: Path) -> int:
     experiment = load(synthetic)
     build(synthetic, file := experiment.at(paths.CANDIDATES))
     candidates, splits = read_candidates(file), experiment.splits_of_class(Generated)
+    twins = passages_with_twins(experiment.at(paths.PASSAGES), experiment.collection.aggregate)
     of_splits = (queries_of_split(candidates, name, splits, experiment.root.seed) for name in splits)
-    return min(len(choose(queries, Lengths())[0]) for queries in of_splits)
+    return min(len(choose(queries, Lengths(), twins)[0]) for queries in of_splits)
+
+
+def about_generated(synthetic: Experiment, split: str) -> str:
+    """Show some generated queries of a split, and the share of those left out, by reason."""
+    texts = [*read_queries(synthetic.at(paths.QUERIES, split=split)).values()]
+    shown = [shorten(texts[(2 * place + 1) * len(texts) // (2 * SHOWN)]) for place in range(min(SHOWN, len(texts)))]
+    numbers: dict[str, int] = read_artifact(synthetic.at(paths.GENERATED_COUNTS, split=split), dict[str, int])
+    whole, what = sum(numbers.values()), synthetic.generated_from
+    left = [
+        f"{name.removeprefix(DROPPED)} {percent(number / whole)}"
+        for name, number in numbers.items()
+        if number and name.startswith(DROPPED)
+    ]
+    return f"such as {', '.join(shown)}; left out of {count(whole)} {what}: {', '.join(left) or 'none'}"
 
 
 def best_for_engines(request: Request, compared: Compared) -> str | None:
@@ -330,7 +370,7 @@ def unanswered(experiment: Experiment, split: str) -> Iterator[str]:
 
 
 def report(request: Request, synthetic: Experiment, compared: Compared, chosen_by: Compared) -> Iterator[str]:
-    """Write the verdict, at most 15 lines.
+    """Write the verdict, at most 16 lines.
 
     :param compared: what the generated queries show.
     :param chosen_by: the same, or what queries show that people have judged.
@@ -352,6 +392,7 @@ def report(request: Request, synthetic: Experiment, compared: Compared, chosen_b
         yield f"{compared.measure} on {count(compared.queries)} queries {made}: {compared.short()}"
         yield from disagreement(chosen_by, compared)
     else:
+        yield about_generated(synthetic, compared.split)
         yield doubts()
     yield cost(request.main, experiment, system)
     yield from about_queries(request, experiment, synthetic, system, chosen_by)
@@ -364,13 +405,11 @@ def report(request: Request, synthetic: Experiment, compared: Compared, chosen_b
         yield f"deploy: {experiment.at(paths.DEPLOYMENT, deployment=name)}README.md{other}"
 
 
-def run(request: Request) -> None:
+def run(request: Request) -> Labels:
     """Write, build, print.
 
     :raises CalledProcessError: if a build fails.
     """
-    check(request)
-    request = with_language(request)
     write = prepare(request)
     experiment, synthetic = load(request.main), load(request.synthetic)
     if not reported(synthetic, "comparisons"):
@@ -391,6 +430,33 @@ def run(request: Request) -> None:
     build(request.main)
     lines = report(request, synthetic, compared, chosen_by)
     sys.stdout.write("".join(f"{line}\n" for line in ("", *lines)))
+    return Labels(chosen_by is not compared, chosen_by.split)
+
+
+def measure(request: Request, labels: Labels) -> None:
+    """Build what is measured at a size of passages; weights are tuned on made labels."""
+    for path in (request.synthetic, request.main)[: 1 + labels.human]:
+        build(path, *reported(load(path), "comparisons"))
+
+
+def run_all(requests: Sequence[Request]) -> None:
+    """Give the verdict of the first size of passages, and compare it with the others, if there are any.
+
+    :raises CalledProcessError: if a build fails.
+    """
+    with ExitStack() as held:
+        for request in requests:
+            check(request)
+            held.enter_context(alone(CONFIGS / f".{request.name}.lock", f"a verdict of {request.name}"))
+        first = with_language(requests[0])
+        labels = run(first)
+        if len(requests) == 1:
+            return
+        for request in requests[1:]:
+            prepare(replace(request, language=first.language), origin_of(first.synthetic))
+            measure(request, labels)
+        sizes = {str(one.words): load(one.main if labels.human else one.synthetic) for one in requests}
+        sys.stdout.write("".join(f"{line}\n" for line in ("", *sizes_table(sizes, labels.split))))
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -402,11 +468,14 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--qrels", help="judgements of these queries")
     parser.add_argument("--model", help="encoder: a folder, or a name on the hub with @COMMIT")
     parser.add_argument("--language", choices=get_args(Language), help="of the documents (default: what most are in)")
+    parser.add_argument("--words", help="sizes of passages; results are named after them")
     parser.add_argument("--name", help="of the experiment (default: that of the folder)")
     args = parser.parse_args(argv)
     args.name = args.name or name_after(realpath(args.folder), "folder")
     try:
-        run(Request(**vars(args)))
+        words = [None] if args.words is None else sizes_of(args.words)
+        named = {number: args.name if number is None else f"{args.name}-{number}-words" for number in words}
+        run_all([Request(**{**vars(args), "name": name, "words": number}) for number, name in named.items()])
     except (ConfigError, InputError) as error:
         sys.stderr.write(f"{error}\n")
         return 1

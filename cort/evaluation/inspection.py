@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from cort.formats.cleaning import plain
+from cort.formats.duplicates import twins_of
 from cort.formats.ids import hashes
 from cort.formats.records import Integers
 from cort.formats.tables import PASSAGES, QRELS, QUERIES, iter_batches, read_table
@@ -94,7 +94,7 @@ def read_passages(path: str, query_ids: pa.Array, limits: Sequence[int]) -> Pass
         # Empty texts are counted as such.
         number[blank.to_numpy(zero_copy_only=False)] = 0
         numbers.append(number)
-    found.twins = _twins(path, np.concatenate([np.empty(0, np.uint64), *numbers]))
+    found.twins = twins_of(path, np.concatenate([np.empty(0, np.uint64), *numbers]))
     return found
 
 
@@ -105,19 +105,6 @@ def _letters(texts: pa.Array) -> Integers:
     latin = pc.count_substring_regex(others, r"\p{Latin}")
     with_letters = pc.sum(pc.match_substring_regex(texts, r"\pL")).as_py() or 0
     return np.array([with_letters, pc.sum(pc.greater(foreign, latin)).as_py() or 0])
-
-
-def _twins(path: str, numbers: npt.NDArray[np.uint64]) -> dict[str, str]:
-    """Map the ids of passages with equal numbers to the first of these; 0 is no number."""
-    found, counts = np.unique(numbers[numbers > 0], return_counts=True)
-    again = found[counts > 1]
-    first, twins = dict[int, str](), dict[str, str]()
-    for batch in iter_batches(path, IDS) if len(again) else ():
-        own, numbers = numbers[: len(batch)], numbers[len(batch) :]
-        rows = np.flatnonzero(np.isin(own, again))
-        for number, doc_id in zip(own[rows].tolist(), batch["doc_id"].take(pa.array(rows)).to_pylist(), strict=True):
-            twins[doc_id] = first.setdefault(number, doc_id)
-    return twins
 
 
 def describe_passages(found: Passages, limits: Mapping[str, int], languages: Mapping[str, str]) -> Found:

@@ -37,6 +37,13 @@ def read_values(path: str | Path) -> Values:
     return Values(query_ids, measures, table["value"].to_numpy().reshape(len(query_ids), -1))
 
 
+def values_of(per_query: Mapping[str, Mapping[str, float]]) -> Values:
+    """Arrange query_id -> measure -> value, of which there is at least one."""
+    measures = [*next(iter(per_query.values()))]
+    rows = [[row[measure] for measure in measures] for row in per_query.values()]
+    return Values([*per_query], measures, np.array(rows, np.float64))
+
+
 def check_named(names: Sequence[str], files: Mapping[str, Sequence[str]], kind: str = "system") -> None:
     """Check that each option in `files` names one file per system (or split), and that no name is repeated."""
     for option, paths in files.items():

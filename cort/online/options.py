@@ -42,6 +42,16 @@ def find_results(options: SearchOptions) -> Experiment:
     return read_experiment(folder / NAME)
 
 
+def read_results(place: str | Path) -> Experiment:
+    """Read the settings of the results in a folder, or of those of a config.
+
+    :raises InputError: if there is neither.
+    """
+    from cort.config.stored import NAME, read_experiment
+
+    return read_experiment((Path(place) if Path(place).is_dir() else folder_of(place)) / NAME)
+
+
 def folder_of(experiment: str | Path) -> Path:
     """Find the results of an experiment; only the name of the dataset is read from its config."""
     from cort.formats.yaml_files import read_yaml

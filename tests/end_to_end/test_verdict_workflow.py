@@ -93,7 +93,7 @@ def test_the_start_with_documents(tree):
     assert "VERDICT: " in follow(tree, first)
     shutil.copytree(tree / "models" / "wordllama", tree / "models" / "mine")
     lines = report_of(follow(tree, asked))
-    assert len(lines) <= 15
+    assert len(lines) <= 16
     assert "made from sentences (synthetic labels)" in lines[1]
     assert [line for line in lines if line.startswith("VERDICT: ")]
     assert any(

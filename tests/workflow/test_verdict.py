@@ -1,6 +1,7 @@
 """`make verdict` before and after its builds: what it writes, refuses and chooses."""
 
 import csv
+import os
 from dataclasses import fields
 from pathlib import Path
 from subprocess import CalledProcessError
@@ -16,12 +17,15 @@ from cort.config import paths
 from cort.config.load import load
 from cort.config.stored import write_experiment
 from cort.evaluation.comparisons import LOSS, NOT_SIGNIFICANT, WIN, Comparison, Comparisons
+from cort.evaluation.values import write_values
 from cort.formats.artifacts import write_artifact
 from cort.formats.shards import write_shard
+from cort.formats.tables import QRELS, QUERIES
 from cort.reporting.results import Hardware, Latencies, LatencyRow
 from cort.retrieval.documents import split_of
+from tests.support.common import write_rows
 from tests.support.vectors import names
-from workflow import params, verdict
+from workflow import params, running, verdict
 from workflow.language import Spoken
 
 CONFIGS = verdict.CONFIGS
@@ -53,7 +57,7 @@ def build(monkeypatch):
 
 def configs():
     """The texts of all configs, by path."""
-    return {str(path): path.read_text("utf-8") for path in CONFIGS.iterdir()}
+    return {str(path): path.read_text("utf-8") for path in CONFIGS.glob("*.yaml")}
 
 
 def edit(path, old, new):
@@ -150,15 +154,18 @@ def test_sentences_become_queries_if_headings_are_few(folder, monkeypatch, headi
     documents = [f"d{number}" for number in range(500)]
     of_test = [name for name in documents if split_of(name, ["validation", "test"], 42) == "test"]
     others = [name for name in documents if name not in of_test][:60]
-    rows = [{"doc_id": f"{name}#0", "text": f"the heading of {name}"} for name in (*of_test[:headings], *others)]
+    letters = str.maketrans("0123456789", "abcdefghij")
+    named = {name: f"the heading of {name.translate(letters)}" for name in (*of_test[:headings], *others)}
+    rows = [{"doc_id": f"{name}#0", "text": text} for name, text in named.items()]
     few = ("two words", "the very same heading")
     rows += [{"doc_id": f"{name}#0", "text": text} for name in of_test[60:80] for text in few]
 
     def write(config, *targets):
         if targets != ("results/docs-synthetic/raw/candidates.parquet",):
             raise CalledProcessError(1, "build")
-        (folder / targets[0]).parent.mkdir(parents=True)
-        pq.write_table(pa.Table.from_pylist(rows), folder / targets[0])
+        for file in (targets[0], load(CONFIGS / "docs-synthetic.yaml").at(paths.PASSAGES)):
+            (folder / file).parent.mkdir(parents=True)
+            pq.write_table(pa.Table.from_pylist(rows), folder / file)
 
     monkeypatch.setattr(verdict, "build", write)
     assert verdict.main(["--folder", "docs"]) == 1
@@ -347,7 +354,104 @@ def test_labels_of_people_lead_and_the_synthetic_ones_take_a_line(folder, build,
         "static 0.300 LOSS",
         "only on human labels, not on synthetic ones: static over bm25",
     ]
-    assert len(lines) <= 15
+    assert len(lines) <= 16
+
+
+def test_generated_queries_are_shown_with_what_was_left_out(folder, build):
+    verdict.main(["--folder", "docs"])
+    synthetic = load(CONFIGS / "docs-synthetic.yaml")
+    files = [folder / synthetic.at(file, split="test") for file in (paths.QUERIES, paths.GENERATED_COUNTS)]
+    for file in files:
+        file.parent.mkdir(parents=True)
+    write_rows(files[0], QUERIES, [(f"q{number}", f"question {number}") for number in range(9)])
+    write_artifact(files[1], {"dropped: code": 60, "dropped: fewer than 3 words": 0, "kept (before `sample`)": 40})
+    expected = "such as 'question 1', 'question 4', 'question 7'; left out of 100 sentences: code 60.0 %"
+    assert verdict.about_generated(synthetic, "test") == expected
+
+
+SIZES = ["--words", "100 30"]
+
+
+@pytest.mark.parametrize("words", ["", "100 x", "100 100", "5", "0100 100"])
+def test_sizes_are_different_numbers(folder, build, capsys, words):
+    assert verdict.main(["--folder", "docs", "--words", words]) == 1
+    assert "WORDS: found" in capsys.readouterr().err
+    assert not build
+
+
+def test_each_size_has_experiments_of_its_own(folder, build):
+    assert verdict.main(["--folder", "docs", "--words", "30"]) == 1
+    main, synthetic = (load(CONFIGS / f"docs-30-words{end}.yaml").config for end in ("", "-synthetic"))
+    assert main["collection"]["passages"] == synthetic["collection"]["passages"]
+    assert (main["collection"]["passages"]["words"], main["collection"]["passages"]["overlap"]) == (30, 10)
+    assert verdict.main(["--folder", "docs"]) == 1
+    passages = load(CONFIGS / "docs.yaml").config["collection"]["passages"]
+    assert (passages["words"], passages["overlap"]) == (150, 50)
+
+
+@pytest.mark.parametrize("human", [False, True])
+def test_sizes_end_with_one_table_over_the_queries_that_all_have(folder, monkeypatch, capsys, human):
+    """The second size lacks a query, and is better on those of the first system."""
+    built, split = [], "queries" if human else "test"
+
+    def build(config, *targets):
+        built.append(config.stem)
+        experiment = load(config)
+        own = "100" in config.stem
+        known = [f"q{number}" for number in range(40 if own else 39)]
+        for place, system in enumerate(experiment.systems):
+            if split in experiment.evaluated_splits:
+                values = {query: {"nDCG@10": 0.3 if own or place else 0.4} for query in known}
+                write_values(there(experiment.at(paths.PER_QUERY, split=split, system=system)), values)
+        if split in experiment.evaluated_splits:
+            write_rows(there(experiment.at(paths.QUERIES, split=split)), QUERIES, [(query, "text") for query in known])
+            write_rows(there(experiment.at(paths.QRELS, split=split)), QRELS, [(query, "a.md", 1) for query in known])
+
+    def there(path):
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        return folder / path
+
+    monkeypatch.setattr(verdict, "build", build)
+
+    def labelled(request):
+        verdict.prepare(request, "headings")
+        for path in (request.main, request.synthetic):
+            build(path)
+        return verdict.Labels(human, split)
+
+    monkeypatch.setattr(verdict, "run", labelled)
+    asked = ["--queries", "questions.txt", "--qrels", "judged.tsv"] if human else []
+    assert verdict.main(["--folder", "docs", *SIZES, *asked]) == 0
+    assert built[-1:] == ["docs-30-words" if human else "docs-30-words-synthetic"]
+    lines = capsys.readouterr().out.splitlines()
+    labels = "human" if human else "synthetic"
+    start = next(number for number, line in enumerate(lines) if line.startswith("words of a passage"))
+    assert f"nDCG@10 on 39 queries that all sizes have ({labels} labels, documents)" in lines[start]
+    assert "corrected over 3 comparisons (Holm)" in lines[start]
+    assert lines[start + 1].startswith("left out: 1 query of results/docs-100-words")
+    assert lines[start + 2 :] == [
+        "  bm25         100  0.300",
+        f"  bm25          30  0.400  +0.100 [+0.100, +0.100]  p {3 / 10_001:.4f}  WIN",
+        "  static       100  0.300",
+        "  static        30  0.300  0.000 [0.000, 0.000]  p 1.0000  NOT SIGNIFICANT",
+        "  static+bm25  100  0.300",
+        "  static+bm25   30  0.300  0.000 [0.000, 0.000]  p 1.0000  NOT SIGNIFICANT",
+    ]
+
+
+def test_a_second_verdict_of_the_name_is_refused_beside_the_first(folder, build, capsys):
+    """The lock ends with its process, so that nothing is left of one that was killed."""
+    with running.alone(CONFIGS / ".docs.lock", "a verdict of docs"):
+        before = configs()
+        assert verdict.main(["--folder", "docs", "--language", "de"]) == 1
+        expected = (
+            f"found a verdict of docs that runs: process {os.getpid()}, expected none; wait for its end, or end it"
+        )
+        assert expected in capsys.readouterr().err
+        assert configs() == before
+    assert verdict.main(["--folder", "docs"]) == 1
+    assert "process" not in capsys.readouterr().err
+    assert build
 
 
 def add_reranked(path):

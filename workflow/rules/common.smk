@@ -47,10 +47,11 @@ from cort.runtime.progress import CONSOLE
 from cort.runtime.sections import keys_of
 from workflow import groups, inputs, params, slurm
 from workflow.params import code_of, look_up
-from workflow.running import SUMMARY_FOLLOWS
+from workflow.running import SUMMARY_FOLLOWS, explain_lock
 from workflow.snakemake_api import (
     STARTED,
     cores_of,
+    explain_locks,
     failures,
     is_new,
     keep_outputs_in_jobs,
@@ -87,7 +88,8 @@ limit_groups()
 try:
     for file in workflow.configfiles:
         read(file)
-    written = complete(config, str(workflow.configfiles[-1]) if workflow.configfiles else "config")
+    CONFIGFILE = str(workflow.configfiles[-1]) if workflow.configfiles else "config"
+    written = complete(config, CONFIGFILE)
 except ConfigError as error:
     raise WorkflowError(str(error)) from None
 
@@ -95,6 +97,7 @@ experiment = Experiment(resolve(written.root))
 # Removes the key `extends`, and sections that the experiment leaves out of the one it extends.
 config.clear()
 config.update(experiment.config)
+explain_locks(partial(explain_lock, config["dataset"], CONFIGFILE, Path.cwd()))
 
 MODEL_FILES = ("model.safetensors", "config.json", "tokenizer.json", "tokenizer_config.json")
 TABLES = (".csv", ".md", ".tex")

@@ -168,7 +168,8 @@ rule judge:
 
 rule generate:
     input:
-        inputs.candidates_of_splits(experiment) if experiment.generated_from else [],
+        candidates=inputs.candidates_of_splits(experiment) if experiment.generated_from else [],
+        passages=paths.PASSAGES,
     output:
         queries=paths.IMPORTED_QUERIES,
         qrels=paths.IMPORTED_QRELS,
@@ -180,7 +181,7 @@ rule generate:
     wildcard_constraints:
         split=having("splits", "generate"),
     resources:
-        mem_mb=growing(1000, per_mb=10),
+        mem_mb=growing(1000, per_mb=5),
         runtime=growing(60),
     params:
         code=code_of("generate"),
@@ -193,8 +194,9 @@ rule generate:
     message:
         "Make queries and judgements of {wildcards.split} from documents"
     shell:
-        "exec python -m cort.generate --candidates {input:q} {params.options:q} --output-queries {output.queries:q}"
-        " --output-qrels {output.qrels:q} --output-counts {output.counts:q} --log {log:q}"
+        "exec python -m cort.generate --candidates {input.candidates:q} --passages {input.passages:q}"
+        " {params.options:q} --output-queries {output.queries:q} --output-qrels {output.qrels:q}"
+        " --output-counts {output.counts:q} --log {log:q}"
 
 
 rule split:
