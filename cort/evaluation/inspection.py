@@ -133,9 +133,9 @@ def describe_passages(found: Passages, limits: Mapping[str, int], languages: Map
 
 
 def describe_left_out(counts: Mapping[str, int]) -> Found:
-    """Say which files, and how many words of files, were left out when the collection was read."""
+    """Say which files and rows, and how many words of files, were left out when the collection was read."""
     for name, count in counts.items():
-        if name.startswith(("files: ", "words left out: ")):
+        if name.startswith(("files: ", "rows ", "words left out: ")):
             yield Finding("", f"{name}: {count:,}")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from collections import Counter, deque
 from collections.abc import Iterator
 
@@ -14,6 +15,8 @@ MISQUOTED = "rows with quotes in the wrong place"
 csv.field_size_limit(1 << 30)
 #: Excel writes semicolons where commas are decimal, and databases bars
 DELIMITERS = (",", ";", "|")
+#: a first line by which Excel knows them
+SEPARATOR = re.compile(r'"?sep=[,;|]"?\s*', re.IGNORECASE)
 
 
 class _Lines:

@@ -11,6 +11,7 @@ from cort.runtime.errors import shorten
 
 #: why a text may not be what its writer saw
 LATIN, REPLACED = "read as Windows-1252", "read with \ufffd for bytes that are not {}"
+GUESSED = "read as {}, by the look of its letters"
 UTF_8 = REPLACED.format("UTF-8")
 # The longer mark of UTF-32 begins with that of UTF-16.
 MARKS = {
@@ -44,6 +45,12 @@ _LABELS = {
 }
 ENCODINGS = {label: encoding for encoding, labels in _LABELS.items() for label in labels.split()}
 _CHARSET = re.compile(rb"<(?:meta|\?xml)\b[^>]*?(?:charset|encoding)\s*=[\s\"']*([\w:.+-]+)", re.IGNORECASE)
+# Encodings of scripts that are not Latin, between which letters tell, and the one for all other texts.
+_GUESSES = ["cp1252", "cp1251", "koi8_u", "iso8859_5", "cp866", "cp1253", "cp1255", "cp1256", "cp874"]
+_GUESSES += ["cp932", "euc_jp", "gb18030", "big5hkscs", "cp949"]
+# Bytes that tell; a language must be as clear as this, or another encoding make as much worse words.
+_TELLING, _COHERENT, _WORSE = 1 << 16, 0.15, 0.1
+_MARKUP, _KANA = re.compile(rb"<[^<>]*>"), re.compile("[\u3041-\u30ff]")
 # Encodings of texts: Python has others, such as rot13, and browsers know no label for them.
 _OF_TEXT = re.compile("cp|iso|koi8|big5|gb|euc|mac")
 
@@ -57,7 +64,7 @@ class Decoded(NamedTuple):
     @property
     def remedy(self) -> str:
         """What to look at, or to do about a doubt."""
-        if self.doubt == LATIN:
+        if "\ufffd" not in self.text:
             return "it is not UTF-8; convert it (`iconv`) if it is something else"
         place = self.text.find("\ufffd")
         return f"{self.text.count(self.text[place])}, the first behind {shorten(self.text[max(place - 20, 0) : place])}"
@@ -79,7 +86,8 @@ def decode(data: bytes) -> Decoded:
 def decode_file(data: bytes) -> Decoded:
     """Decode a file as its byte order mark says, or as UTF-8, or by the label that HTML or XML has, or else `decode`.
 
-    A label is read as browsers do; a byte that is wrong becomes a replacement character.
+    Text of another script without a label has the encoding that makes words of it, if there is only one. A label is
+    read as browsers do; a byte that is wrong becomes a replacement character.
     """
     marked = next((encoding for mark, encoding in MARKS.items() if data.startswith(mark)), None) or _unmarked(data)
     if marked == "utf-8-sig":
@@ -93,7 +101,32 @@ def decode_file(data: bytes) -> Decoded:
         # Text of ISO-2022 is UTF-8, too: its escapes say what letters mean.
         if _OF_TEXT.match(codecs.lookup(encoding).name) and (b"\x1b$" in data or decode(data).doubt):
             return _replacing(data, encoding, label)
-    return decode(data)
+    found = decode(data)
+    if found.doubt == LATIN and (encoding := _guessed(data)):
+        return Decoded(data.decode(encoding, "replace"), GUESSED.format(encoding))
+    return found
+
+
+def _guessed(data: bytes) -> str | None:
+    """Tell the encoding of a text that is not in Latin letters; None if that is not certain."""
+    from charset_normalizer import from_bytes
+
+    text = _MARKUP.sub(b" ", data[:_TELLING])
+    # No character is cut.
+    text = text[: text.rfind(b"\n")] if len(data) > _TELLING and b"\n" in text else text
+    found = [*from_bytes(text, cp_isolation=_GUESSES)]
+    for match in found:
+        # Of all languages, Japanese alone has kana.
+        foreign = sum(not one.isascii() for one in str(match))
+        if match.encoding in ("cp932", "euc_jp") and 5 * len(_KANA.findall(str(match))) > foreign:
+            return str(match.encoding)
+    if not found or found[0].encoding == "cp1252":
+        return None
+    best = found[0]
+    letters = [one.isascii() for one in str(best) if one.isalpha()]
+    others = [match for match in found[1:] if str(match) != str(best)]
+    is_clear = best.coherence >= _COHERENT or all(match.chaos >= best.chaos + _WORSE for match in others)
+    return str(best.encoding) if is_clear and 2 * sum(letters) < len(letters) else None
 
 
 def _replacing(data: bytes, encoding: str, label: str) -> Decoded:

@@ -78,7 +78,10 @@ def form_of(path: str | Path, ids: Collection[str], texts: Collection[str]) -> s
         return OBJECTS
     if head.lstrip().startswith(b"{"):
         return JSON
-    first = head.partition(b"\n")[0].decode("utf-8", "replace").rstrip("\r")
+    first, _, rest = head.decode("utf-8", "replace").partition("\n")
+    if csv_records.SEPARATOR.fullmatch(first):
+        first = rest.partition("\n")[0]
+    first = first.rstrip("\r")
     commas = csv_records.delimiter_of(first)
     for delimiter in (TSV, commas):
         header = {name.strip().lower() for name in _fields(first, delimiter)}
@@ -147,7 +150,7 @@ def value_of(record: Record, names: Sequence[str]) -> Any:
     raise BadLine(
         f"no {' or '.join(names)} among the fields {keys}",
         "one of these",
-        "rename a field, or for documents set `fields`",
+        """rename a field or, for documents, set `fields`; each is a record with both, {"id": "1", "text": "words"}""",
     )
 
 
@@ -231,7 +234,8 @@ def _with_header(lines: Rows[list[str] | BadLine], header: Sequence[str], last: 
 
 def _iter_csv(path: str | Path, lines: Rows[str], delimiter: str, doubts: Counter[str]) -> Rows[list[str] | BadLine]:
     found = Counter[str]()
-    yield from csv_records.iter_records(lines, delimiter, found)
+    seen = ((row, line) for row, line in lines if row > 1 or not csv_records.SEPARATOR.fullmatch(line))
+    yield from csv_records.iter_records(seen, delimiter, found)
     log_doubts(path, found)
     doubts.update(found)
 

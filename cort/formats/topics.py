@@ -49,6 +49,10 @@ HEAD = 1_000
 TITLES = ("title",)
 TEXTLESS = "queries without text, skipped"
 _PATH = re.compile(r"(?:enwiki|tqa):\S+\s*")
+# A number or a name before a query, or a mark of a list; lines of YAML, and how it begins.
+_MARKED = re.compile(r"\s*(?:(\d+)(?:[.):])?|([\w-]+):|[-*+\u2022])\s+\S")
+_YAML, _YAML_BEGINS = re.compile(r"\s*(?:-\s|[\w-]+:(?:\s|$)|---$)"), re.compile(r"(?:---|- +\w+:( .*)?|\w+:)\s*$")
+MARKED = "queries with the number or mark that they begin with (an id stands before a TAB)"
 
 
 def iter_queries(
@@ -175,8 +179,14 @@ def _iter_lines(path: str | Path, numbered: bool, doubts: Counter[str]) -> Rows[
     if not (tabbed or numbered):
         fix = "write 'query_id TAB text', or set `numbered: true` if judgements number the lines"
         raise input_error(path, "a query without an id", "one with the id that its judgements have", fix, first)
-    _refuse_other_columns(path, [line for _, line in head] if tabbed else [], first)
+    written = [line for _, line in head]
+    if not tabbed and _YAML_BEGINS.match(written[0]) and all(map(_YAML.match, written)):
+        fix = "write one query per line, or 'query_id TAB text'"
+        raise input_error(path, f"YAML ({shorten(written[0])})", "queries that are lines, rows or topics", fix, first)
+    _refuse_other_columns(path, written if tabbed else [], first)
+    is_marked = not tabbed and _are_marked(written)
     for row, line in chain(head, lines):
+        doubts[MARKED] += is_marked
         if ("\t" in line) != tabbed:
             found, expected = ("no TAB", "a TAB") if tabbed else ("a TAB", "no TAB")
             fix = "write 'query_id TAB text' in every row, or one query per row without a TAB"
@@ -184,6 +194,15 @@ def _iter_lines(path: str | Path, numbered: bool, doubts: Counter[str]) -> Rows[
         doubts["queries with a TAB in their text"] += line.count("\t") > 1
         yield from iter_records(path, iter([(row, line if tabbed else f"{row}\t{line}")]), _of_line)
     doubts += Counter()
+
+
+def _are_marked(lines: list[str]) -> bool:
+    """Whether all lines begin with a mark of a list, or with numbers that rise or names that differ."""
+    found = [_MARKED.match(line) for line in lines]
+    numbers = [int(one[1]) for one in found if one and one[1]]
+    names = [one[2] for one in found if one and one[2]]
+    is_apart = len({*names}) == len(names) and all(map(int.__lt__, numbers, numbers[1:]))
+    return len(lines) > 1 and all(found) and is_apart
 
 
 def _is_full(line: str, doubts: Counter[str]) -> bool:

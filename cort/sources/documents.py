@@ -94,7 +94,8 @@ def _unbroken(text: str) -> tuple[str, ...]:
 
 def one_line(text: str) -> str:
     """Replace whitespace and NUL characters by single spaces, and halves of characters by question marks."""
-    return " ".join(text.replace("\0", " ").split()).encode("utf-8", "replace").decode("utf-8")
+    line = " ".join(text.replace("\0", " ").split())
+    return line if line.isascii() else line.encode("utf-8", "replace").decode("utf-8")
 
 
 def paragraphs_of(text: str) -> tuple[str, ...]:

@@ -186,7 +186,7 @@ def _compared(
             if parsed.page:
                 repeats.add(path, parsed.page)
             doubts = [(*doubt.args, doubt.count) for doubt in parsed.doubts]
-            waiting.write(json.dumps([parsed.page, doubts]).encode() + b"\n")
+            waiting.write(json.dumps([parsed.page and parsed.page.columns(), doubts]).encode() + b"\n")
         waiting.seek(0)
         for (doc_id, path), line in zip(named, waiting, strict=True):
             page, doubts = json.loads(line)

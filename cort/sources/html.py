@@ -46,6 +46,8 @@ COOKIE_WORDS = 150
 # What never ends in a piece of a page would hide the rest of it.
 _HIDING = [f"<{name}" for name in sorted({*UNSEEN, *UNPARSED, "noscript", "title"})]
 _CDATA = re.compile(r"<!\[CDATA\[(.*?)\]\]>", re.DOTALL)
+# An attribute up to its quote; as many characters are looked at.
+_UNQUOTED, ATTRIBUTES = re.compile(r"<[a-zA-Z][^<>]*=\s*\Z"), 2_000
 _TITLE_END = re.compile(r"</title", re.IGNORECASE)
 
 
@@ -78,13 +80,17 @@ def blocks_of(text: str) -> tuple[list[Block], list[Left]]:
 
 
 def _closed(text: str) -> str:
-    """Keep what odd marks would hide: a comment or a tag that does not end, and CDATA of XHTML."""
+    """Keep what odd marks would hide: a comment, a tag or a value in quotes that does not end, and CDATA of XHTML."""
     if "<![CDATA[" in text:
         text = _CDATA.sub(lambda match: escape(match[1], quote=False), text)
     if (start := text.rfind("<!--")) > text.rfind("-->"):
         text = f"{text[:start]} {text[start + 4 :]}"
     if (start := text.rfind("<")) > text.rfind(">"):
         text = f"{text[:start]}&lt;{text[start + 1 :]}"
+    for quote in "\"'":
+        last = text.rfind(quote)
+        if _UNQUOTED.search(text, max(0, last - ATTRIBUTES), max(0, last)):
+            text = f"{text[:last]}{text[last + 1 :]}"
     return text
 
 
@@ -209,6 +215,8 @@ class _Target:
             if self._inside["power"]:
                 self._texts.append(" ")
         elif kind == "button":
+            # Buttons stand side by side.
+            self._texts.append(" ")
             self._in_link += 1
             self._buttons += 1
         elif kind == "heading":

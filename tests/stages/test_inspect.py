@@ -52,10 +52,12 @@ def test_a_line_for_what_is_odd_and_none_for_what_is_not(look, caplog):
 
 
 def test_what_was_left_out_of_the_collection_is_said(look, tmp_path):
-    counts = {"documents": 3, "files: an empty file": 2, "words left out: navigation": 1234, "passages": 4}
+    counts = {"documents": 3, "files: an empty file": 2, "rows without text": 5}
+    counts |= {"words left out: navigation": 1234, "passages": 4}
     path = write_file(tmp_path / "imported.json", json.dumps(counts))
     texts, _ = look({"test": TRAIN}, counts=path)
-    assert texts[:3] == ["files: an empty file: 2", "words left out: navigation: 1,234", "4 passages"]
+    told = ["files: an empty file: 2", "rows without text: 5", "words left out: navigation: 1,234", "4 passages"]
+    assert texts[:4] == told
 
 
 def test_relevant_documents_with_an_unjudged_twin_are_counted(look):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from cort.formats.decoding import LATIN, REPLACED, UTF_8, decode, decode_file
+from cort.formats.decoding import GUESSED, LATIN, REPLACED, UTF_8, decode, decode_file
 
 PAGE = '<meta charset="{}"><p>{}'
 # Labels and the encodings that browsers take them for; characters that only these have.
@@ -89,3 +89,48 @@ def test_one_bad_byte_of_utf_8_is_one_character_and_anything_else_is_windows():
     assert decode(text.encode("cp1252")) == (text, LATIN)
     assert decode(b"caf\xe9 \xe0 la \x80") == ("café à la €", LATIN)
     assert decode(text.encode()) == (text, "")
+
+
+# Texts of other scripts in the encodings they had before Unicode.
+SCRIPTS = [
+    ("Чтобы вернуть товар, заполните форму и приложите чек.", ["cp1251", "koi8_u", "iso8859_5", "cp866"]),
+    ("Αυτή η τεκμηρίωση περιγράφει την εγκατάσταση του προγράμματος.", ["cp1253"]),
+    ("החזרת מוצרים נעשית באמצעות טופס שנמצא באתר שלנו", ["cp1255"]),
+    ("نص حكيم له سر قاطع وذو شأن عظيم مكتوب على ثوب أخضر", ["cp1256"]),
+    ("การคืนสินค้าทำได้โดยกรอกแบบฟอร์มและแนบใบเสร็จรับเงิน", ["cp874"]),
+    ("返品の手続きについて説明します。領収書を添付して送ってください。", ["cp932", "euc_jp"]),
+    ("退货流程说明。请填写表格并附上收据。我们会在三天内处理。", ["gb18030"]),
+    ("退貨流程說明。請填寫表格並附上收據。我們會在三天內處理。", ["big5hkscs"]),
+    ("양식을 작성하고 영수증을 첨부하십시오. 사흘 안에 처리합니다.", ["cp949"]),
+]
+
+
+@pytest.mark.parametrize(
+    ("text", "encoding"), [(text, encoding) for text, encodings in SCRIPTS for encoding in encodings]
+)
+@pytest.mark.parametrize("form", ["{}\n", "<p class=text>{}</p>\n"])
+def test_text_of_another_script_without_a_label_is_known_by_its_words(text, encoding, form):
+    page = form.format(text) * 3
+    assert decode_file(page.encode(encoding)) == (page, GUESSED.format(encoding))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Les élèves ont été très déçus à Noël. Ça coûte 5 € à l'été.",
+        "Größe und Maße für Äpfel, schön.",
+        "Flygande bäckasiner söka hwila på mjuka tuvor.",
+        "¿Dónde está el pingüino? Año.",
+        "ÜBER GRÖSSE ÄPFEL\n" * 20,
+        "éèàüöäéè",
+        "prix: 10 €",
+        'int main() { printf("Straße"); } // für alle',
+    ],
+)
+def test_latin_letters_without_a_label_are_windows(text):
+    assert decode_file(text.encode("cp1252")) == (text, LATIN)
+
+
+def test_an_encoding_that_is_not_certain_is_no_guess():
+    text = "int main() { return 0; } // привет мир, and words of English code"
+    assert decode_file(text.encode("cp1251")).doubt == LATIN

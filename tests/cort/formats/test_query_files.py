@@ -6,7 +6,7 @@ from collections import Counter
 import pytest
 
 from cort.formats.passages import iter_titled
-from cort.formats.topics import TEXTLESS, iter_queries
+from cort.formats.topics import MARKED, TEXTLESS, iter_queries
 from tests.support.common import refusal, write_file
 
 TOT = {"id": "763", "url": "u", "domain": "movie", "title": "Space film", "text": " A man\nand a cat "}
@@ -21,6 +21,7 @@ FILES = {
                     [("1", "T"), ("2", "U"), ("3", "V")], {}),
     "a title beside a question": ('{"id": 1, "title": "Page", "question": "Q?"}\n', [("1", "Q?")], {}),
     "QID,Question": ("QID,Question\n1,one\n2,two\n", [("1", "one"), ("2", "two")], {}),
+    "Excel's own first line": ("sep=;\nid;text\n1;one, two\n", [("1", "one, two")], {}),
     "semicolons": ("QID;Question\n1;one, two\n", [("1", "one, two")], {}),
     "names in capitals, JSON": ('{"ID": "a", "Query": "b"}\n', [("a", "b")], {}),
     "an array": ('[{"id": 1, "text": "one"}, {"id": 2,\n"text": "two"}]', [("1", "one"), ("2", "two")], {}),
@@ -74,6 +75,42 @@ def test_questions_and_answers_without_ids_get_a_hint_that_works(tmp_path):
     assert "write the header 'question TAB answer' above" in refusal(iter_queries, path)
     write_file(path, "question\tanswer\n" + path.read_text())
     assert [tuple(query) for _, query in iter_queries(path)] == [("1", "What is it?"), ("2", "Why not?")]
+
+
+@pytest.mark.parametrize("mark", ["{} ", "{}. ", "{}) ", "q{}: ", "- "])
+def test_lines_behind_numbers_or_marks_stay_and_are_counted(tmp_path, mark):
+    lines = [f"{mark.format(number)}what is it" for number in (1, 2, 30)]
+    doubts = Counter()
+    path = write_file(tmp_path / "q.txt", "\n".join(lines))
+    assert [query.text for _, query in iter_queries(path, doubts=doubts)] == lines
+    assert doubts == {MARKED: 3}
+
+
+@pytest.mark.parametrize(
+    "lines", [["2023 budget", "401k rules"], ["12 best laptops"], ["3 men", "2 women"], ["1 a", "b"]]
+)
+def test_lines_that_begin_with_other_numbers_are_queries(tmp_path, lines):
+    doubts = Counter()
+    assert [*iter_queries(write_file(tmp_path / "q.txt", "\n".join(lines)), doubts=doubts)]
+    assert doubts == {}
+
+
+@pytest.mark.parametrize(
+    "text", ["- id: 1\n  text: one\n", "---\nq1: one\n", "queries:\n  - one\n  - two\n", "- text:\n    one: two\n"]
+)
+def test_queries_in_yaml_are_refused_with_a_hint_that_works(tmp_path, text):
+    path = write_file(tmp_path / "q.yaml", text)
+    assert "found YAML" in refusal(iter_queries, path)
+
+
+@pytest.mark.parametrize(
+    "found", [{"q1": "one"}, {"q1": {"text": "one"}}, {"data": [{"paragraphs": [{"qas": [{"question": "one"}]}]}]}]
+)
+@pytest.mark.parametrize("indent", [None, 2])
+def test_other_json_gets_a_hint_that_works(tmp_path, found, indent):
+    message = refusal(iter_queries, write_file(tmp_path / "q.json", json.dumps(found, indent=indent)))
+    path = write_file(tmp_path / "q.json", message[message.index('{"id"') : message.rindex("}") + 1])
+    assert [tuple(query) for _, query in iter_queries(path)] == [("1", "words")]
 
 
 def test_several_columns_get_a_hint_that_works(tmp_path):

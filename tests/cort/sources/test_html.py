@@ -130,6 +130,18 @@ TEXTS = {
         "<p>text</p><h2>Read <a href=d>this</a></h2><ul><li><a href=c>Next</a><li>end</ul>",
         "text Read this",
     ),
+    "names of other pages beside words of links": (
+        "<title>1.2. Name</title><table><tr><td><a accesskey=u href=u title='1. Part'>Up</a>"
+        "<td>1. Part<td><a accesskey=h href=h>Home</a></table><p>text</p>"
+        "<p>We go on with the <a accesskey=u href=u>next</a> part soon</p>",
+        "text We go on with the next part soon",
+    ),
+    "a value whose quote never ends": (
+        "<p>one</p><p class=\"x>two</p><p title='>three</p> 1 < 2",
+        "one two three 1 < 2",
+    ),
+    "quotes of text": ('<p title="">a = "b</p><script>x="</script><p>c=\'d</p>', "a = \"b c='d"),
+    "buttons side by side": ("<button>One</button><button>Two</button><p>in<b>side</b>", "One Two inside"),
     "nothing": ("<title></title><!-- nothing -->", ""),
 }
 
