@@ -1,11 +1,16 @@
-"""Who else builds an experiment: Snakemake's locks, and the processes of Snakemake in its folder."""
+"""Who else builds an experiment: Snakemake's locks, the processes of Snakemake in its folder, and later builds.
+
+A job of a build that was killed may wait on a cluster until a later build, with other settings, has made what it would
+make. So each build leaves a list of the files that it makes, and a job looks for lists of later builds when it begins.
+"""
 
 from __future__ import annotations
 
 import os
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -15,9 +20,14 @@ from filelock import Timeout
 from cort.config import paths
 from cort.config.load import ConfigError, read
 from cort.runtime.errors import InputError, input_error
+from cort.runtime.files import write_text
 from cort.runtime.locks import acquire
 
 LOCKS = Path(".snakemake/locks")
+#: lists of the files that builds make, named after the time at which they began
+LISTS = Path(".snakemake/builds")
+#: environment variable of the jobs of a build: the name of its list
+BUILD = "CORT_BUILD"
 #: environment variable of a build by `make`, which prints the summary afterwards
 SUMMARY_FOLLOWS = "CORT_SUMMARY_FOLLOWS"
 #: options of Snakemake that build nothing, and of the processes that it starts for its jobs
@@ -89,6 +99,36 @@ def alone(path: Path, what: str) -> Iterator[None]:
     finally:
         if lock:
             lock.release()
+
+
+def begin_build(files: Iterable[str]) -> None:
+    """Leave a list of the files that this build, which begins, makes in this folder, and tell its jobs."""
+    os.environ[BUILD], wanted = f"{time.time_ns():020}", set(files)
+    for file in LISTS.glob("[0-9]*"):
+        if wanted.issuperset(_lines(file)):
+            file.unlink(missing_ok=True)
+    if wanted:
+        write_text(LISTS / os.environ[BUILD], "\n".join(sorted(wanted)))
+
+
+def check_newest(files: Iterable[str]) -> None:
+    """Refuse to make files in a job, if a later build makes one of them.
+
+    :raises InputError: names the file.
+    """
+    own = os.environ.get(BUILD)
+    later = [file for file in LISTS.glob("[0-9]*") if own and file.name > own]
+    if others := set(files).intersection(line for file in later for line in _lines(file)):
+        fix = "so this job ends, and nothing was overwritten"
+        raise input_error(min(others), "a later build that makes it", "none", fix)
+
+
+def _lines(file: Path) -> list[str]:
+    """Read a list; a later build may have removed it."""
+    try:
+        return file.read_text("utf-8").splitlines()
+    except FileNotFoundError:
+        return []
 
 
 def _is_snakemake(words: Sequence[str]) -> bool:

@@ -2,8 +2,9 @@
 
 `mend_plugin` is for release 2.8 of the plugin. What upstream should change: `check_active_jobs` forgets all jobs if the
 status command fails in all attempts of one check (`if status_of_jobs is not None` has no else, which must yield the
-jobs), so that Snakemake waits for ever after an outage of the controller; `run_job` takes an outage for a refusal of
-the job; `GroupJob.log_error` drops the message of an error.
+jobs), so that Snakemake waits for ever after an outage of the controller, as it does for jobs that SLURM has forgotten
+(`MinJobAge`), and if it asks `sacct` where nothing accounts; `run_job` takes an outage for a refusal of the job;
+`GroupJob.log_error` drops the message of an error.
 """
 
 from __future__ import annotations
@@ -11,10 +12,11 @@ from __future__ import annotations
 import getpass
 import os
 import re
+import shlex
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -34,6 +36,8 @@ UNREACHABLE = re.compile(r"contact slurm controller|timed out|Connection refused
 REFUSED = re.compile(r"SLURM sbatch failed\. The error message was '(.*?)'\.\n {4}sbatch call", re.DOTALL)
 FAILED_SUBMISSION = "Job submission failed with exception"
 EXCEPTION = re.compile(rf"{FAILED_SUBMISSION}: (.*)", re.DOTALL)
+# What the plugin takes for the end of a job; SLURM itself has the first one only.
+COMPLETED, FORGOTTEN = "COMPLETED", "ERROR"
 ENDED = re.compile(r"SLURM-job '(\w+)' failed.*SLURM status is: '(\w+)'", re.DOTALL)
 INACCESSIBLE = re.compile(r"^.*(?:Permission denied|Read-only file system|couldn't chdir to).*$", re.MULTILINE)
 
@@ -94,13 +98,16 @@ def read_partitions(file: Path) -> Mapping[str, Mapping[str, Any]]:
 
 
 def check_runtime(limit: int | None, partitions: Path | None) -> list[str]:
-    """Compare the longest time of a job, in minutes, with that of the partitions."""
-    limits = [entry.get("max_runtime") for entry in read_partitions(partitions).values()] if partitions else []
+    """Compare the longest time of a job, in minutes, with that of the partitions; of those with GPUs, if any has."""
+    entries = read_partitions(partitions).values() if partitions else []
+    limits = [entry.get("max_runtime") for entry in entries if entry.get("max_gpu")]
+    where = f"partitions with GPUs in {partitions}" if limits else partitions
+    limits = limits or [entry.get("max_runtime") for entry in entries]
     numbers = [number for number in limits if isinstance(number, int)]
     if not numbers or len(numbers) < len(limits) or (limit is not None and limit <= max(numbers)):
         return []
     found = f"no runtime of at most {max(numbers)}" if limit is None else f"runtime: {limit}"
-    expected = f"at most {max(numbers)} minutes, the longest max_runtime of {partitions}"
+    expected = f"at most {max(numbers)} minutes, the longest max_runtime of {where}"
     return [str(input_error("resources", found, expected, "change it in profile.yaml, or max_runtime"))]
 
 
@@ -136,8 +143,7 @@ class Failures:
 
     def note(self, job: Any, reason: str, log: str, since: float, final: bool) -> None:
         """Keep why a job, or a part of a group, failed, and SLURM's log of it; before outputs are cleaned up."""
-        jobs = jobs_of(job)
-        key = tuple(sorted(part.jobid for part in jobs))
+        jobs, key = jobs_of(job), key_of(job)
         # Those of a group that began and did not end, or else all that did not.
         unfinished = [part for part in jobs if not is_finished(part)] or jobs
         failed = [part for part in unfinished if own_logs(logs_of([part]), since)] or unfinished
@@ -148,7 +154,7 @@ class Failures:
 
     def drop(self, job: Any) -> None:
         """Forget a job that ended well."""
-        self._lines.pop(tuple(sorted(part.jobid for part in jobs_of(job))), None)
+        self._lines.pop(key_of(job), None)
 
     @property
     def ids(self) -> set[int]:
@@ -167,9 +173,53 @@ class Failures:
 failures = Failures()
 
 
+class Forgotten:
+    """Jobs that SLURM does not know any more, as it forgets a job some time after its end (`MinJobAge`).
+
+    :ivar run: the name by which SLURM knows the jobs of this build.
+    :ivar active: what is to be known of jobs at present.
+    :ivar patience: seconds until files that were written on a node must be visible here.
+    """
+
+    def __init__(self) -> None:
+        self.run, self.active, self.patience = "", list[Any](), 0.0
+        self._before: dict[tuple[int, ...], Sequence[tuple[int, int] | None]] = {}
+        self._since: dict[str, float] = {}
+
+    def begin(self, job: Any) -> None:
+        """Look at the outputs of a job before it is submitted."""
+        self._before[key_of(job)] = self._outputs(job)
+
+    def ends(self, known: Collection[str]) -> Mapping[str, str]:
+        """Guess how the jobs ended that are not `known`: well, if all of their outputs are there and new."""
+        now = time.monotonic()
+        # Waiting tasks of an array have no line of their own.
+        numbers = [(info.external_jobid, info.job) for info in self.active if "_" not in info.external_jobid]
+        missing = {number: job for number, job in numbers if number not in known}
+        self._since = {number: self._since.get(number, now) for number in missing}
+        return {
+            number: COMPLETED if self._has_made_all(job) else FORGOTTEN
+            for number, job in missing.items()
+            if now - self._since[number] >= self.patience
+        }
+
+    def _has_made_all(self, job: Any) -> bool:
+        pairs = zip(self._outputs(job), self._before[key_of(job)], strict=True)
+        return all(new is not None and new != old for new, old in pairs)
+
+    def _outputs(self, job: Any) -> list[tuple[int, int] | None]:
+        paths = [Path(output) for part in jobs_of(job) for output in part.output]
+        return [(path.stat().st_ino, path.stat().st_mtime_ns) if path.exists() else None for path in paths]
+
+
 def jobs_of(job: Any) -> Sequence[Any]:
     """List the jobs of a group, or the one that it is."""
     return list(job.jobs) if job.is_group() else [job]
+
+
+def key_of(job: Any) -> tuple[int, ...]:
+    """Return Snakemake's numbers of a job, or of those of a group."""
+    return tuple(sorted(part.jobid for part in jobs_of(job)))
 
 
 def logs_of(jobs: Sequence[Any]) -> list[str]:
@@ -196,6 +246,8 @@ def why(message: str, jobs: Sequence[Any], log: str, since: float) -> tuple[str,
     if not (match := ENDED.search(message)):
         return message.partition("\n")[0].strip()[:500] or "SLURM gives no reason", False
     number, status = match.groups()
+    if status == FORGOTTEN:
+        return f"SLURM has forgotten the job {number}, which did not make all of its outputs", False
     if status != "FAILED" or own_logs(logs_of(jobs), since):
         return f"SLURM job {number} has the status {status}", False
     node = (ask("squeue", "--noheader", "--states=all", f"--jobs={number}", "--format=%N") or "").strip() or "its node"
@@ -224,16 +276,24 @@ def mend_plugin(dataset: str, since: float) -> None:
     """
     plugin: Any = sys.modules.get(PLUGIN)
     if plugin is not None and not hasattr(plugin, "mended_for"):
-        _wrap(plugin, since)
+        forgotten = Forgotten()
+        _mend_submission(plugin, forgotten)
+        _mend_status(plugin, forgotten)
+        _mend_reports(plugin, since)
     if plugin is not None:
         plugin.mended_for = dataset
 
 
-def _wrap(plugin: Any, since: float) -> None:
-    executor, query = plugin.Executor, plugin.query_job_status
-    begin, submit, error, success = (
-        getattr(executor, name) for name in ("__post_init__", "run_job", "print_job_error", "report_job_success")
-    )
+def ignore_early_warnings() -> None:
+    """Let Snakemake in a job ignore SLURM's warning of the time limit (SIGUSR1) also while it starts."""
+    if jobstep := sys.modules.get(f"{PLUGIN}_jobstep"):
+        call = f"""sh -c 'trap "" USR1; exec "$0" "$@"' {shlex.quote(sys.executable)}"""
+        jobstep.Executor.get_python_executable = lambda _: call
+
+
+def _mend_submission(plugin: Any, forgotten: Forgotten) -> None:
+    executor = plugin.Executor
+    begin, submit = executor.__post_init__, executor.run_job
 
     def begin_with_name(self: Any, *args: Any, **options: Any) -> None:
         settings = self.workflow.executor_settings
@@ -247,12 +307,43 @@ def _wrap(plugin: Any, since: float) -> None:
         # As a stage does when it begins; else Snakemake would show what an earlier one said.
         for log in logs_of(jobs_of(job)):
             Path(log).unlink(missing_ok=True)
+        forgotten.begin(job)
         try:
             submit(self, job)
         except AttributeError as error:
             # The plugin asks a group for its rule when it reports an error.
             cause = error.__context__ or error
             self._report_job_error_threadsafe(plugin.SubmittedJobInfo(job), f"{FAILED_SUBMISSION}: {cause}")
+
+    executor.__post_init__, executor.run_job = begin_with_name, submit_in_time
+
+
+def _mend_status(plugin: Any, forgotten: Forgotten) -> None:
+    check, query = plugin.Executor.check_active_jobs, plugin.query_job_status
+
+    async def check_all(self: Any, active_jobs: Sequence[Any]) -> AsyncIterator[Any]:
+        forgotten.run, forgotten.active = self.run_uuid, list(active_jobs)
+        forgotten.patience = self.workflow.execution_settings.latency_wait
+        async for job_info in check(self, active_jobs):
+            yield job_info
+
+    async def query_patiently(command: str, logger: Any) -> tuple[dict[str, str], float]:
+        status, seconds = await query(command, logger)
+        of_queue = plugin.query_job_status_squeue(forgotten.run)
+        if status is None and command != of_queue:
+            # Where nothing accounts, `sacct` always fails.
+            command = of_queue
+            status, seconds = await query(command, logger)
+        if status is None:
+            return {}, 0.0
+        return ({**status, **forgotten.ends(status)} if command == of_queue else status), seconds
+
+    plugin.Executor.check_active_jobs, plugin.query_job_status = check_all, query_patiently
+
+
+def _mend_reports(plugin: Any, since: float) -> None:
+    executor = plugin.Executor
+    error, success = executor.print_job_error, executor.report_job_success
 
     def print_error(self: Any, job_info: Any, msg: str | None = None, **options: Any) -> None:
         logs = [str(log) for log in options.get("aux_logs") or () if log]
@@ -265,10 +356,4 @@ def _wrap(plugin: Any, since: float) -> None:
         failures.drop(job_info.job)
         success(self, job_info)
 
-    async def query_patiently(command: str, logger: Any) -> tuple[dict[str, str], float]:
-        status, seconds = await query(command, logger)
-        return ({}, 0.0) if status is None else (status, seconds)
-
-    executor.__post_init__, executor.run_job = begin_with_name, submit_in_time
     executor.print_job_error, executor.report_job_success = print_error, report_success
-    plugin.query_job_status = query_patiently

@@ -111,12 +111,16 @@ def explain_locks(advice: Callable[[], Exception]) -> None:
     LockException.__init__ = explain
 
 
-def keep_outputs_in_jobs() -> None:
-    """Let only the main process of a build delete the outputs of a failed job, and not what its group has finished.
+def keep_outputs_in_jobs(check: Callable[[Sequence[str]], None]) -> None:
+    """Keep outputs from processes of Snakemake in jobs on a cluster, which may outlive their build.
 
-    The processes of Snakemake in a job on a cluster may outlive it. If their stage then fails, because a later build
-    has started it again, the outputs are those of the later one. Outputs are whole if they are there.
+    Only the main process of a build deletes the outputs of a failed job, and not what its group has finished: if a
+    stage fails because a later build has started it again, they are those of the later one. They are whole if they are
+    there. And before a job deletes them, to make them anew:
+
+    :param check: gets the outputs of a job, and raises an error with a line if another build makes them.
     """
+    from snakemake.exceptions import WorkflowError
     from snakemake.jobs import Job
 
     if hasattr(Job, "cleanup_of_main"):
@@ -126,7 +130,16 @@ def keep_outputs_in_jobs() -> None:
         if job.dag.workflow.is_main_process and not (job.dag.get_job_group(job) and is_finished(job)):
             await job.cleanup_of_main(skip_outputs)
 
+    async def prepare(job: Job) -> None:
+        if not job.dag.workflow.is_main_process:
+            try:
+                check(list(map(str, job.output)))
+            except ValueError as error:
+                raise WorkflowError(str(error)) from None
+        await job.prepare_unchecked()
+
     Job.cleanup_of_main, Job.cleanup = Job.cleanup, cleanup
+    Job.prepare_unchecked, Job.prepare = Job.prepare, prepare
 
 
 def is_finished(job: Any) -> bool:

@@ -2,8 +2,10 @@
 
 import re
 import shutil
+import signal
 import time
 
+import psutil
 import pytest
 
 from tests.support import slurm as cluster
@@ -14,7 +16,9 @@ from tests.support.sandbox import TINY, copy_with_tiny
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("real_starts")]
 
 RUN = "results/tiny/runs/test/published.trec"
+DENSE = "results/tiny/runs/test/cort.trec"
 MEASURES = "results/tiny/measures/test/published.json"
+INSPECTION = "results/tiny/collection/inspection.json"
 STAGE = ["cort.import_run"]
 # Seconds for which a controller is away.
 AWAY = 60
@@ -31,9 +35,18 @@ def sandbox(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def begun(tmp_path_factory):
-    """A copy of the project in which all is built from which the published run is made."""
+    """A copy of the project in which all is built from which the published run and the inspection are made."""
     tree = copy_with_tiny(tmp_path_factory.mktemp("begun"))
-    status, output = snakemake(tree, "--cores", 2, "--configfile", TINY, "--until", "split", "--", RUN)
+    status, output = snakemake(tree, "--cores", 2, "--configfile", TINY, "--until", "split", "--", RUN, INSPECTION)
+    assert status == 0, output[-5_000:]
+    return tree
+
+
+@pytest.fixture(scope="module")
+def untrained(begun, tmp_path_factory):
+    """A copy in which all is built from which the encoder is trained."""
+    tree = shutil.copytree(begun, tmp_path_factory.mktemp("untrained") / "tree", symlinks=True)
+    status, output = snakemake(tree, "--cores", 2, "--configfile", TINY, "--omit-from", "train", "--", DENSE)
     assert status == 0, output[-5_000:]
     return tree
 
@@ -52,12 +65,22 @@ def last_lines(output):
     return re.findall(r"^\w+(?: and \w+)* failed: .*", output, re.MULTILINE)
 
 
+def step_of(sandbox):
+    """The processes of Python that `srun` has started in jobs."""
+    found = []
+    for process in psutil.process_iter(["cmdline", "environ"]):
+        words, variables = process.info["cmdline"] or [""], process.info["environ"] or {}
+        if variables.get("FAULTS") == str(sandbox.faults) and "SLURM_STEP_ID" in variables and "python" in words[0]:
+            found.append(process.pid)
+    return found
+
+
 def slurm_log(tree, job):
     (log,) = (tree / ".snakemake" / "slurm_logs").rglob(f"{job}.log")
     return log.read_text("utf-8")
 
 
-def test_an_orphan_is_named_and_overwrites_nothing(sandbox, tree, tmp_path):
+def test_an_orphan_is_named_and_overwrites_nothing(sandbox, tree):
     profile = cluster.write_profile(tree, "orphan", retries=0)
     begun = sandbox.inject(STAGE, cluster.WAIT_IN_THE_END)
     before = len(sandbox.jobs())
@@ -74,12 +97,7 @@ def test_an_orphan_is_named_and_overwrites_nothing(sandbox, tree, tmp_path):
     (name,) = set(re.findall(r"scancel --name (\S+)`", output))
     assert (name, sandbox.jobs()[before:]) == (orphan["JobName"], [orphan | {"RunTime": sandbox.jobs()[-1]["RunTime"]}])
     # A build that cannot know of it, as that of another user.
-    (tools := tmp_path / "tools").mkdir()
-    real = shutil.which("squeue", path=sandbox.environment["PATH"])
-    script = f'#!/bin/sh\ncase "$*" in *--name*) exec {real} "$@";; esac\n'
-    (tools / "squeue").write_text(script, "utf-8")
-    (tools / "squeue").chmod(0o755)
-    blind = {"PATH": f"{tools}:{sandbox.environment['PATH']}"}
+    blind = sandbox.program("squeue", 'case "$*" in *--name*) exec $REAL "$@";; esac')
     second = cluster.Run(sandbox, tree, profile, RUN, "--config", "depth=12", environment=blind)
     status, output = second.wait()
     assert status == 0, output[-5_000:]
@@ -93,6 +111,32 @@ def test_an_orphan_is_named_and_overwrites_nothing(sandbox, tree, tmp_path):
     assert f"{RUN}: found no claim any more, expected that of this stage, process " in log
     assert (tree / RUN).read_bytes() == right
     status, output = snakemake(tree, "--dry-run", "--configfile", TINY, "--config", "depth=12", "--", RUN)
+    assert (status, "Nothing to be done" in output) == (0, True), output
+
+
+def test_an_orphan_that_waits_in_the_queue_begins_nothing(sandbox, tree):
+    profile = cluster.write_profile(tree, "waiting", retries=0)
+    before = len(sandbox.jobs())
+    sandbox.command("scontrol", "update", "nodename=n[1-3]", "state=drain", "reason=test")
+    try:
+        first = cluster.Run(sandbox, tree, profile, RUN)
+        first.wait_until(lambda: sandbox.jobs()[before:], "the first job")
+        first.kill()
+        # A later build here, which has ended when the first one's job begins.
+        words = ("--configfile", TINY, "--config", "depth=12")
+        for action in (("--unlock",), ("--", RUN)):
+            status, output = snakemake(tree, "--cores", 2, *words, *action)
+            assert status == 0, output[-5_000:]
+        right = (tree / RUN).read_bytes()
+        assert [job["JobState"] for job in sandbox.jobs()[before:]] == ["PENDING"]
+    finally:
+        sandbox.command("scontrol", "update", "nodename=n[1-3]", "state=resume")
+    wait_until(lambda: sandbox.jobs()[before]["JobState"] not in ("PENDING", "RUNNING"), "the orphan's end", 120)
+    assert sandbox.jobs()[before]["JobState"] == "FAILED"
+    found = f"{RUN}: found a later build that makes it, expected none; "
+    assert found in slurm_log(tree, sandbox.jobs()[before]["JobId"])
+    assert (tree / RUN).read_bytes() == right
+    status, output = snakemake(tree, "--dry-run", *words, "--", RUN)
     assert (status, "Nothing to be done" in output) == (0, True), output
 
 
@@ -126,6 +170,7 @@ def test_a_stage_that_fails_in_a_group_is_named_and_what_was_finished_stays(sand
     assert (status, "import_run" in output, "evaluate" in output) == (0, False, True), output
 
 
+@pytest.mark.exhaustive
 def test_a_job_that_ends_before_its_stage_begins_is_named_without_an_old_log(sandbox, tree):
     (log := tree / "logs" / "tiny" / "import_run" / "test.published.log").parent.mkdir(parents=True)
     log.write_text("of a success\n")
@@ -139,6 +184,78 @@ def test_a_job_that_ends_before_its_stage_begins_is_named_without_an_old_log(san
     status, output = run.wait()
     assert (status, last_lines(output)) == (1, [f"import_run failed: SLURM job {job} has the status CANCELLED"])
     assert "of a success" not in output
+
+
+@pytest.mark.exhaustive
+def test_an_account_that_slurm_does_not_know_has_one_attempt_and_is_named_in_the_end(sandbox, tree):
+    profile = cluster.write_profile(tree, "account")
+    # The sandbox has no accounts.
+    known = sandbox.program("sacctmgr", "echo '    lab'")
+    words = (RUN, "--default-resources", "slurm_account=nope")
+    status, output = cluster.Run(sandbox, tree, profile, *words, environment=known).wait()
+    expected = "import_run failed: SLURM did not take the job: The given account nope appears to be invalid. "
+    assert (status, last_lines(output)) == (1, [f"{expected}Available accounts: lab"])
+    assert output.count("Error in rule import_run") == 1
+
+
+@pytest.mark.exhaustive
+def test_time_that_no_partition_gives_is_named_before_the_first_job(sandbox, tree):
+    profile = cluster.write_profile(tree, "short")
+    file = tree / profile / "partitions.yaml"
+    file.write_text("partitions:\n  cpu: {max_runtime: 4320}\n  gpu: {max_runtime: 600, max_gpu: 2}\n", "utf-8")
+    before = len(sandbox.jobs())
+    status, output = cluster.Run(sandbox, tree, profile, RUN).wait()
+    assert (status, len(sandbox.jobs())) == (1, before)
+    place = f"partitions with GPUs in {profile}/partitions.yaml"
+    assert (
+        f"resources: found runtime: 4320, expected at most 600 minutes, the longest max_runtime of {place}; " in output
+    )
+    status, output = cluster.Run(sandbox, tree, profile, RUN, "--resources", "runtime=600").wait()
+    assert status == 0, output[-5_000:]
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("hidden", ["results", "the project"])
+def test_a_folder_that_a_node_cannot_write_is_named_with_the_node(sandbox, tree, hidden):
+    # A folder of its own, so that the node keeps its own files.
+    results = tree / "results"
+    mounts = [("--bind", results, results), ("-o", "remount,bind,ro", results)]
+    if hidden == "the project":
+        mounts = [("-t", "tmpfs", "tmpfs", tree)]
+    profile = cluster.write_profile(tree, "hidden")
+    before = len(sandbox.jobs())
+    sandbox.restart_node("n2", *mounts)
+    try:
+        words = (RUN, "--set-resources", "import_run:slurm_extra='--nodelist=n2'")
+        status, output = cluster.Run(sandbox, tree, profile, *words).wait()
+    finally:
+        sandbox.restart_node("n2")
+    (job,) = ids(sandbox.jobs()[before:])
+    (line,) = last_lines(output)
+    assert status == 1
+    if hidden == "the project":
+        assert line.startswith(f"import_run failed: SLURM job {job} could not write {tree}/.snakemake/slurm_logs/")
+        assert line.endswith(f"/{job}.log on n2; is {tree} visible and writable there?")
+    else:
+        assert line.startswith(f"import_run failed: SLURM job {job} on n2: ")
+        assert "Read-only file system" in line and "results/tiny/runs" in line
+
+
+@pytest.mark.exhaustive
+def test_warnings_of_the_time_limit_end_no_job_while_it_starts(sandbox, tree):
+    profile = cluster.write_profile(tree, "warned", retries=0)
+    before = len(sandbox.jobs())
+    run = cluster.Run(sandbox, tree, profile, RUN)
+    run.wait_until(lambda: step_of(sandbox), "the job's step")
+    (job,) = ids(sandbox.jobs()[before:])
+
+    def ends_though_it_is_warned():
+        sandbox.command("sh", "-c", f"scancel --signal=USR1 {job} || true")
+        return sandbox.jobs()[before]["JobState"] not in ("PENDING", "RUNNING")
+
+    run.wait_until(ends_though_it_is_warned, "the job's end")
+    status, output = run.wait()
+    assert status == 0, output[-5_000:]
 
 
 @pytest.mark.exhaustive
@@ -162,3 +279,46 @@ def test_a_controller_that_is_away_for_a_minute_delays_a_build(sandbox, tree):
     (sandbox.faults / "go").unlink()
     assert status == 0, output[-5_000:]
     assert [job["JobState"] for job in sandbox.jobs()[before:]] == ["COMPLETED"]
+
+
+@pytest.mark.exhaustive
+def test_jobs_that_slurm_has_forgotten_end_well_if_their_outputs_are_there(sandbox, tree):
+    profile = cluster.write_profile(tree, "forgotten", retries=0)
+    waiting = sandbox.inject(STAGE, cluster.WAIT_FOR_GO)
+    failing = sandbox.inject(["cort.inspect"], f"{cluster.WAIT_FOR_GO}\n{cluster.FAIL}")
+    sandbox.set_min_job_age(2)
+    run = cluster.Run(sandbox, tree, profile, RUN, INSPECTION)
+    try:
+        run.wait_until(lambda: waiting.exists() and failing.exists(), "both jobs")
+        # As a suspended laptop: nobody looks at the jobs before SLURM has forgotten them.
+        run.process.send_signal(signal.SIGSTOP)
+        (number,) = ids(job for job in sandbox.jobs() if job["rule"] == "inspect" and job["JobState"] == "RUNNING")
+        (sandbox.faults / "go").touch()
+        wait_until(lambda: not sandbox.jobs(), "SLURM to forget the jobs", 180)
+        run.process.send_signal(signal.SIGCONT)
+        status, output = run.wait()
+    finally:
+        run.kill()
+        (sandbox.faults / "go").unlink(missing_ok=True)
+        sandbox.set_min_job_age(3600)
+    (line,) = last_lines(output)
+    expected = f"inspect failed: SLURM has forgotten the job {number}, which did not make all of its outputs"
+    assert (status, line.partition(";")[0]) == (1, expected), output[-5_000:]
+    status, output = snakemake(tree, "--dry-run", "--configfile", TINY, "--", RUN)
+    assert (status, "Nothing to be done" in output) == (0, True), output
+
+
+@pytest.mark.exhaustive
+def test_a_cluster_without_gpus_trains_and_searches_on_cpus(untrained, tmp_path):
+    tree = untrained
+    sandbox = cluster.Sandbox(tmp_path, gpus=0)
+    sandbox.start()
+    try:
+        status, output = cluster.Run(sandbox, tree, cluster.write_profile(tree, "cpus", retries=0), DENSE).wait()
+        jobs, stages = sandbox.jobs(), sandbox.stages()
+    finally:
+        sandbox.stop()
+    assert status == 0, output[-5_000:]
+    assert {"train", "encode", "retrieve"} <= {job["rule"] for job in jobs}
+    assert {(job["JobState"], job["Partition"], job.get("TresPerJob")) for job in jobs} == {("COMPLETED", "cpu", None)}
+    assert {stage["CUDA_VISIBLE_DEVICES"] for stage in stages} == {None}

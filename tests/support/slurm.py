@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 from tests.support.common import ROOT, wait_until
+from tests.support.forking import HOOK
 
 SCRIPT = ROOT / "tests" / "support" / "slurm-sandbox"
 PROFILE = Path("profiles") / "slurm" / "profile.yaml"
@@ -95,7 +96,9 @@ class Sandbox:
     @property
     def environment(self):
         """Variables with which commands and jobs of theirs use this SLURM and meet the faults."""
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM_", "CUDA_"))}
+        # The stages start as users start them (forking.py); else they would miss the faults.
+        dropped = ("SLURM_", "CUDA_", HOOK)
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(dropped)}
         return {
             **kept,
             **variables(self.folder / "slurm"),
@@ -132,6 +135,32 @@ class Sandbox:
 
     def start_controller(self):
         self.command("slurmctld")
+
+    def restart_node(self, name, *mounts):
+        """Start the daemon of a node anew, whose jobs see the file systems of some `mount` commands."""
+        if subprocess.run(["unshare", "--mount", "true"], capture_output=True, check=False).returncode:
+            pytest.skip("mounting takes rights that are not given here")
+        pid = int((self.folder / "slurm" / "run" / f"slurmd.{name}.pid").read_text())
+        os.kill(pid, signal.SIGTERM)
+        wait_until(lambda: not Path(f"/proc/{pid}").exists(), "slurmd to end", 30)
+        calls = [shlex.join(["mount", *map(str, mount)]) for mount in mounts]
+        self.command("unshare", "--mount", "sh", "-ec", "; ".join([*calls, f"slurmd -N {name}"]))
+        states = ("sinfo", "--noheader", f"--nodes={name}", "--format=%T")
+        wait_until(lambda: {*self.command(*states).split()} == {"idle"}, f"{name} to be idle", 30)
+
+    def set_min_job_age(self, seconds):
+        """Let SLURM forget jobs that long after their end, at the next of its looks, each minute."""
+        conf = self.folder / "slurm" / "etc" / "slurm.conf"
+        conf.write_text(re.sub(r"(?<=MinJobAge=)\d+", str(seconds), conf.read_text("utf-8")), "utf-8")
+        self.command("scontrol", "reconfigure")
+
+    def program(self, name, script):
+        """Variables with which commands call a shell script instead of a program; it finds the real one in $REAL."""
+        folder, real = self.folder / f"{name}-tools", shutil.which(name, path=self.environment["PATH"])
+        folder.mkdir(exist_ok=True)
+        (folder / name).write_text(f"#!/bin/sh\nREAL={real}\n{script}\n", "utf-8")
+        (folder / name).chmod(0o755)
+        return {"PATH": f"{folder}:{self.environment['PATH']}"}
 
     # Faults.
 

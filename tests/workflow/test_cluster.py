@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from workflow import slurm
-from workflow.slurm import Failures, check_earlier_jobs, check_runtime, why
+from workflow.slurm import Failures, Forgotten, check_earlier_jobs, check_runtime, why
 
 PARTITIONS = "partitions:\n  cpu: {max_runtime: 1440}\n  gpu: {max_runtime: 600, max_gpu: 2}\n"
 
@@ -62,21 +62,25 @@ def test_a_cluster_that_says_nothing_has_gpus_unless_its_partitions_have_none(pr
 
 
 @pytest.mark.parametrize(
-    ("limit", "text", "found"),
+    ("limit", "text", "most"),
     [
-        (1440, PARTITIONS, None),
+        (600, PARTITIONS, None),
         (60, PARTITIONS, None),
-        (4320, PARTITIONS, "runtime: 4320"),
-        (None, PARTITIONS, "no runtime of at most 1440"),
+        # Jobs without GPUs may go to partitions that have some.
+        (1440, PARTITIONS, 600),
+        (None, PARTITIONS, 600),
+        (600, "partitions: {cpu: {max_runtime: 60}, gpu: {max_runtime: 600, max_gpu: 2}}", None),
+        (61, "partitions: {cpu: {max_runtime: 60}, debug: {max_runtime: 10}}", 60),
         (4320, "partitions: {cpu: {max_runtime: 60}, long: }", None),
         (4320, "partitions: [", None),
     ],
 )
-def test_the_longest_job_fits_into_a_partition(tmp_path, limit, text, found):
+def test_the_longest_job_fits_into_a_partition(tmp_path, limit, text, most):
     file = partitions(tmp_path, text)
-    expected = f"resources: found {found}, expected at most 1440 minutes, the longest max_runtime of {file}; "
-    expected += "change it in profile.yaml, or max_runtime"
-    assert check_runtime(limit, file) == ([expected] if found else [])
+    found = f"runtime: {limit}" if limit else f"no runtime of at most {most}"
+    where = f"partitions with GPUs in {file}" if "gpu" in text else file
+    expected = f"resources: found {found}, expected at most {most} minutes, the longest max_runtime of {where}; "
+    assert check_runtime(limit, file) == ([f"{expected}change it in profile.yaml, or max_runtime"] if most else [])
     assert check_runtime(limit, None) == []
 
 
@@ -97,6 +101,7 @@ NOT_TAKEN = "SLURM did not take the job: "
 NO_PARTITION = "sbatch: error: invalid partition specified: nope\nsbatch: error: Invalid partition name specified"
 AWAY = "sbatch: error: Unable to contact slurm controller (connect failure)"
 FAILED = "SLURM-job '3' failed, SLURM status is: 'FAILED'."
+FORGOTTEN = FAILED.replace("'FAILED'", "'ERROR'")
 NODE_FAILED = "SLURM-job '3' failed due to a node failure, SLURM status is: 'NODE_FAIL'. Failed nodes will be excluded"
 
 
@@ -118,6 +123,7 @@ NODE_FAILED = "SLURM-job '3' failed due to a node failure, SLURM status is: 'NOD
         ("Job submission failed with exception: no account", "", "SLURM did not take the job: no account", True),
         ("SLURM-job '3' failed, SLURM status is: 'TIMEOUT'. Deta", "", "SLURM job 3 has the status TIMEOUT", False),
         (NODE_FAILED, "", "SLURM job 3 has the status NODE_FAIL", False),
+        (FORGOTTEN, "", "SLURM has forgotten the job 3, which did not make all of its outputs", False),
         (
             FAILED,
             "killed",
@@ -187,3 +193,22 @@ def test_failed_jobs_are_named_with_the_logs_of_this_build(tmp_path):
     known.drop(group)
     known.drop(waiting)
     assert known.ids == {1, 2}
+
+
+def test_a_forgotten_job_ended_well_if_all_of_its_outputs_are_new(tmp_path):
+    old, new = tmp_path / "old", tmp_path / "new"
+    old.write_text("of an earlier build")
+    forgotten, jobs = Forgotten(), {"7": job(1, outputs=[old, new]), "8": job(2, outputs=[new]), "9_1": job(3)}
+    for each in jobs.values():
+        forgotten.begin(each)
+    forgotten.active = [SimpleNamespace(external_jobid=number, job=each) for number, each in jobs.items()]
+    assert forgotten.ends(jobs) == {}
+    assert forgotten.ends({}) == {"7": "ERROR", "8": "ERROR"}
+    new.write_text("whole")
+    assert forgotten.ends({}) == {"7": "ERROR", "8": "COMPLETED"}
+    (tmp_path / "other").write_text("also new")
+    (tmp_path / "other").rename(old)
+    assert forgotten.ends({"8"}) == {"7": "COMPLETED"}
+    # Files of nodes may come late.
+    forgotten.patience = 60
+    assert forgotten.ends({"8"}) == {}

@@ -47,7 +47,7 @@ from cort.runtime.progress import CONSOLE
 from cort.runtime.sections import keys_of
 from workflow import groups, inputs, params, slurm
 from workflow.params import code_of, look_up
-from workflow.running import SUMMARY_FOLLOWS, explain_lock
+from workflow.running import SUMMARY_FOLLOWS, begin_build, check_newest, explain_lock
 from workflow.snakemake_api import (
     STARTED,
     cores_of,
@@ -80,9 +80,10 @@ os.environ[ATTACHED] = "1"
 # SLURM sends this signal to all processes of a job before its time limit (profiles/slurm); by default it would kill them.
 # Stages inherit this; those that can save their work handle the signal.
 signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+slurm.ignore_early_warnings()
 
 retry_no_mistakes(slurm.failures.refused)
-keep_outputs_in_jobs()
+keep_outputs_in_jobs(check_newest)
 limit_groups()
 
 try:
