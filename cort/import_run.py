@@ -30,8 +30,9 @@ import pyarrow.compute as pc
 
 from cort.formats import tables
 from cort.formats.fields import BadLine, checked_id, split_fields
-from cort.formats.ids import alphabetic_codes, is_in, joined, unknown_ids
+from cort.formats.ids import is_in, joined, unknown_ids
 from cort.formats.lines import iter_lines, iter_record_batches, iter_records
+from cort.formats.ordering import ranked
 from cort.formats.records import offsets_of
 from cort.formats.runs import (
     COLUMNS,
@@ -94,7 +95,7 @@ def read_published(path: str | Path) -> Run:
     scores = run.scores.astype(np.float32)
     if scored:
         return replace(run, scores=scores.astype(np.float64))
-    by = np.lexsort((-alphabetic_codes(run.doc_ids), -scores, run.query_numbers()))
+    by = ranked(scores, run.doc_ids, run.query_numbers(), descending=True)
     return Run(run.query_ids, run.offsets, run.doc_ids.take(by), scores[by].astype(np.float64))
 
 
@@ -107,11 +108,8 @@ def of_split(run: Run, query_ids: pa.ChunkedArray, source: str) -> Run:
     if len(unknown) == len(names):
         raise input_error(source, f"query {others}", "queries of this split", "name a run of this split")
     log.warning("%s: dropped queries that the split lacks, as %s", source, others)
-    known = np.asarray(is_in(names, query_ids))
-    sizes, kept = np.diff(run.offsets)[known], known[run.query_numbers()]
-    return Run.of_sizes(
-        names.filter(pa.array(known)).to_pylist(), sizes, run.doc_ids.filter(pa.array(kept)), run.scores[kept]
-    )
+    known = np.flatnonzero(is_in(names, query_ids))
+    return run.select([run.query_ids[place] for place in known], known)
 
 
 def of_collection(run: Run, doc_ids: pa.ChunkedArray, source: str) -> Run:

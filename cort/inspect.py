@@ -22,8 +22,6 @@ from collections import Counter
 from pathlib import Path
 from typing import Annotated
 
-import pyarrow as pa
-
 from cort.config.collection import Aggregation
 from cort.evaluation import inspection
 from cort.evaluation.inspection import Finding, Found, Row, Split
@@ -83,8 +81,7 @@ def _inspect(options: Options) -> Found:
     files = zip(options.splits, options.queries, options.qrels, strict=True)
     splits = {name: Split.read(name, *tables) for name, *tables in files}
     limits = {name: int(limit) for name, limit in parse_assignments("--limits", options.limits).items()}
-    query_ids = pa.array(sorted({query_id for split in splits.values() for query_id in split.texts}), "string")
-    passages = inspection.read_passages(options.passages, query_ids, sorted(set(limits.values())))
+    passages = inspection.read_passages(options.passages, [*splits.values()], sorted(set(limits.values())))
     languages = parse_assignments("--languages", options.languages)
     if options.counts:
         yield from inspection.describe_left_out(read_json(options.counts).read(dict[str, int]))
@@ -95,7 +92,7 @@ def _inspect(options: Options) -> Found:
         # Documents are not compared, only their passages.
         if options.aggregate == "none":
             yield from inspection.find_twins(split, passages.twins)
-        yield from inspection.find_own(split, passages.texts, name in options.own)
+        yield from inspection.find_own(split, passages, name in options.own)
     for pair in options.pairs:
         first, _, second = pair.partition("=")
         yield from inspection.find_shared(splits[first], splits[second], pair in options.apart)

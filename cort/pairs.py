@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 from cort.config.models import Pairs
 from cort.formats import tables
+from cort.formats.ids import joined
 from cort.runtime import cli
 from cort.runtime.errors import input_error
 from cort.runtime.sections import same_as
@@ -92,7 +93,7 @@ def positives_of_others(
     :param groups: (groups, n), positions in `doc_ids`, the positive first.
     :returns: (groups, count), positions in `doc_ids`, padded with -1.
     """
-    documents = pc.dictionary_encode(doc_ids.combine_chunks()).indices.to_numpy().astype(np.int64)
+    documents = pc.dictionary_encode(joined(doc_ids)).indices.to_numpy().astype(np.int64)
     lists, total = pools["positives"], len(order)
     queries = np.repeat(np.arange(len(pools)), np.diff(lists.offsets.to_numpy()))
     judged = queries * len(documents) + documents[: len(lists.values)]

@@ -18,15 +18,13 @@ from pydantic import Field
 
 from cort.config.collection import LanguageModel, Lengths
 from cort.config.fields import Seed
-from cort.formats.tables import PASSAGES, iter_batches, select_texts, write_table
+from cort.formats.tables import DOC_IDS, PASSAGES, iter_batches, select_texts, write_table
 from cort.models.endpoint import ask, refuse_nonsense
 from cort.models.prompts import QUERY
 from cort.retrieval.documents import document_of, hash_of, split_of
 from cort.runtime import cli
 from cort.runtime.sections import AnyFile, ParquetFile, Several, Text, default_of, same_as
 from cort.sources.passages import count_words
-
-IDS = pa.schema([PASSAGES.field("doc_id")])
 
 
 class Options(LanguageModel):
@@ -50,7 +48,7 @@ def draw(options: Options) -> list[str]:
     """Draw passages of each split, in one pass over the collection."""
     sizes = dict(zip(options.splits, options.samples, strict=True))
     drawn: dict[str, list[tuple[int, str]]] = {split: [] for split in sizes}
-    for batch in iter_batches(options.passages, IDS):
+    for batch in iter_batches(options.passages, DOC_IDS):
         for doc_id in batch["doc_id"].to_pylist():
             split = split_of(document_of(doc_id), options.splits, options.seed)
             drawn[split].append((hash_of(options.seed, doc_id), doc_id))

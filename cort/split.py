@@ -32,7 +32,7 @@ from cort.formats.judgements import is_quoted, iter_qrels, read_judged
 from cort.formats.lines import Parts, Rows, iter_record_batches, none_of
 from cort.formats.records import Qrel
 from cort.formats.spellings import respell
-from cort.formats.tables import PASSAGES, QRELS, QUERIES, iter_batches, open_writer, read_table
+from cort.formats.tables import DOC_IDS, PASSAGES, QRELS, QUERIES, iter_batches, open_writer, read_table
 from cort.formats.topics import iter_queries
 from cort.formats.visible import visible
 from cort.retrieval.documents import documents_of
@@ -43,8 +43,8 @@ from cort.runtime.sections import AnyFile, Maybe, Several, same_as
 
 log = logging.getLogger(__name__)
 
-# The ids of the collection, as many at once as are looked up fast.
-IDS, IDS_AT_ONCE = pa.schema([PASSAGES.field("doc_id")]), 1 << 20
+# Ids of the collection: as many at once as are looked up fast.
+IDS_AT_ONCE = 1 << 20
 # What is odd: kind, query_id, doc_id; either id may be empty.
 WITHOUT_TEXT, ABSENT = "judged queries without text", "judged documents absent"
 RESPELLED = "judged documents found in another spelling of their ids"
@@ -132,7 +132,7 @@ def _judgements(path: str, options: "Options", counts: Counter[str]) -> Rows[Qre
 def in_collection(doc_ids: pa.Array, passages: str, aggregate: str) -> pa.Array:
     """Tell for each id whether the collection has it, in a stream of the collection's ids."""
     found = np.zeros(len(doc_ids), bool)
-    for batch in iter_batches(passages, IDS, rows=IDS_AT_ONCE):
+    for batch in iter_batches(passages, DOC_IDS, rows=IDS_AT_ONCE):
         found |= pc.is_in(doc_ids, value_set=documents_of(batch["doc_id"], aggregate)).to_numpy(zero_copy_only=False)
         if found.all():
             break

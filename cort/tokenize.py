@@ -6,23 +6,32 @@ Usage:  python -m cort.tokenize --tokenizer base_models/small --texts passages.p
             --output-lengths passages.lengths.json
 """
 
+from __future__ import annotations
+
 import logging
 import os
 import sys
+import time
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
 
 from cort.config.models import Cleaned
 from cort.formats import tables
 from cort.formats.cleaning import Form, convert
-from cort.formats.shards import Tokens, write_tokens
+from cort.formats.passages import ahead
+from cort.formats.shards import write_tokens
 from cort.models.layout import read_prompts, refusing
 from cort.models.tokenizer import fingerprint, load_tokenizer
 from cort.models.truncation import write_lengths
 from cort.runtime import cli
 from cort.runtime.progress import track
 from cort.runtime.sections import ArrowFile, FolderPath, JsonFile, Maybe, ParquetFile, Section, Threads, same_as
+
+if TYPE_CHECKING:
+    from tokenizers import Encoding
 
 log = logging.getLogger(__name__)
 
@@ -34,16 +43,22 @@ def schema_of(texts: str) -> pa.Schema:
     return tables.PASSAGES if tables.has_column(texts, "doc_id") else tables.QUERIES
 
 
-def token_batches(folder: str, texts: str, form: Form) -> Iterator[tuple[pa.Array, list[list[int]]]]:
+def token_batches(folder: str, texts: str, form: Form) -> Iterator[tuple[pa.Array, pa.ListArray]]:
     """Yield (ids, token ids without special tokens) in the order of the table; a prompt may precede each text."""
     tokenizer, prompts, schema = load_tokenizer(folder), read_prompts(folder), schema_of(texts)
     before, after = prompts["passage" if schema is tables.PASSAGES else "query"]
-    total = -(-tables.count_rows(texts, schema) // ROWS)
-    for batch in track(tables.iter_batches(texts, schema, ROWS), total, f"batches of {ROWS} texts"):
-        converted = [f"{before}{text}{after}" for text in convert(batch["text"], form).to_pylist()]
-        with refusing(f"{folder}/tokenizer.json"):
-            encodings = tokenizer.encode_batch_fast(converted, add_special_tokens=False)
-        yield batch[schema.names[0]], [encoding.ids for encoding in encodings]
+
+    def encoded() -> Iterator[tuple[pa.Array, list[Encoding]]]:
+        for batch in tables.iter_batches(texts, schema, ROWS):
+            converted = [f"{before}{text}{after}" for text in convert(batch["text"], form).to_pylist()]
+            with refusing(f"{folder}/tokenizer.json"):
+                encodings = tokenizer.encode_batch_fast(converted, add_special_tokens=False)
+            yield batch[schema.names[0]], encodings
+
+    # While all threads tokenize a batch, the one before is written.
+    batches = ahead(encoded(), depth=1)
+    for ids, encodings in track(batches, tables.count_rows(texts, schema), "texts", size=lambda one: len(one[0])):
+        yield ids, pa.array([encoding.ids for encoding in encodings], pa.list_(pa.int32()))
 
 
 class Options(Section):
@@ -65,12 +80,20 @@ def stage(options: Options) -> None:
     """Tokenize the texts and write their token ids."""
     os.environ["TOKENIZERS_PARALLELISM"] = "true" if options.threads > 1 else "false"
     os.environ["RAYON_NUM_THREADS"] = str(options.threads)
-    batches = token_batches(options.tokenizer, options.texts, options.cleaning)
-    rows = write_tokens(options.output, batches, fingerprint(options.tokenizer))
-    lengths = Tokens(options.output).lengths
+    parts, started = [np.empty(0, np.int32)], time.monotonic()
+
+    def measured() -> Iterator[tuple[pa.Array, pa.ListArray]]:
+        for ids, tokens in token_batches(options.tokenizer, options.texts, options.cleaning):
+            parts.append(tokens.value_lengths().to_numpy())
+            yield ids, tokens
+
+    rows = write_tokens(options.output, measured(), fingerprint(options.tokenizer))
+    speed = rows / options.threads / (time.monotonic() - started)
+    lengths = np.concatenate(parts)
     if options.output_lengths:
         write_lengths(options.output_lengths, lengths)
-    log.info("%d texts, %d tokens, %.1f on average", rows, lengths.sum(), lengths.sum() / max(rows, 1))
+    mean = lengths.sum() / max(rows, 1)
+    log.info("%d texts, %d tokens, %.1f on average, %.0f texts per second and core", rows, lengths.sum(), mean, speed)
 
 
 main = cli.main_of(Options, stage)

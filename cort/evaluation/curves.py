@@ -8,10 +8,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import pyarrow as pa
 
 from cort.evaluation.measures import Qrels, evaluate_run, means
-from cort.formats.ids import sort_keys
+from cort.formats.ordering import ranked
+from cort.formats.pairs import match
 from cort.formats.records import offsets_of
 from cort.formats.runs import Numbers, Run, as_written, top
 from cort.runtime.progress import track
@@ -65,11 +65,11 @@ def measure_depths(
     :param as_documents: turns rankings of passages into those of the documents that are judged.
     """
     columns: dict[str, list[float]] = {measure: [] for measure in measures}
-    keys, ranks = sort_keys(run.doc_ids), run.ranks()
+    ranks = run.ranks()
     for depth in track(depths, len(depths), "depths"):
         kept = ranks <= depth
         first, scores = top(run, depth), scores_at(depth)[kept]
-        by = np.lexsort((keys[kept], -scores, first.query_numbers()))
+        by = ranked(scores, first.doc_ids, first.query_numbers())
         reranked = as_written(replace(first, doc_ids=first.doc_ids.take(by), scores=scores[by]))
         values = evaluate_run(as_documents(reranked), qrels, measures, relevance_level)
         for measure, value in means(values, measures).items():
@@ -91,13 +91,8 @@ class Consistency:
 
 def consistency(run: Run, reference: Run, depths: Sequence[int], reference_depth: int = REFERENCE_DEPTH) -> list[float]:
     """Compute C(run, n) for each n of `depths`; 0 if `run` is empty."""
-    results, others = (
-        pa.table({"query_id": one.ids_of_queries(), "doc_id": one.doc_ids, "row": np.arange(len(one.doc_ids))})
-        for one in (run, top(reference, reference_depth))
-    )
-    common = results.join(others, ["query_id", "doc_id"], join_type="left semi")["row"]
     # counted[i] is the number of results before position i of the run that are also in the reference.
-    counted = offsets_of(np.isin(results["row"], common))
+    counted = offsets_of(match(run.pairs(), top(reference, reference_depth).pairs()) >= 0)
     starts = run.offsets[:-1]
     if not len(run):
         return [0.0 for _ in depths]

@@ -1,4 +1,4 @@
-"""What is odd in a collection and its splits: found in one stream of the passages, without an object per passage."""
+"""What is odd in a collection and its splits: found in one stream of the passages, of which 8 bytes each are kept."""
 
 from __future__ import annotations
 
@@ -12,16 +12,15 @@ import pyarrow.compute as pc
 
 from cort.formats.cleaning import plain
 from cort.formats.duplicates import twins_of
-from cort.formats.ids import hashes
+from cort.formats.ids import string_bytes
 from cort.formats.records import Integers
-from cort.formats.tables import PASSAGES, QRELS, QUERIES, iter_batches, read_table
+from cort.formats.tables import PASSAGES, QRELS, QUERIES, count_rows, iter_batches, read_table
 
 # So many passages of each batch tell the script; longer texts with nothing but blanks are not looked for.
 SAMPLE, BLANK = 4096, 64
 LATIN = frozenset({"en", "da", "de", "es", "fi", "fr", "hu", "id", "it", "nl", "no", "pl", "pt", "sv", "tr"})
 # Shares of a collection or split from which something is worth a line.
 FEW, SOME = 0.01, 0.05
-IDS = pa.schema([PASSAGES.field("doc_id")])
 
 #: kind, split, query_id, doc_id, and another id that it is about; ids may be empty
 Row = tuple[str, str, str, str, str]
@@ -57,12 +56,13 @@ class Split:
 
 
 @dataclass
-class Passages:
+class PassageCounts:
     """What one stream of the passages shows.
 
     :ivar longer: for each limit, how many have more words.
     :ivar letters: of a sample, how many have letters, and how many more letters of other scripts than of the Latin one.
-    :ivar texts: of the passages that have the id of a query.
+    :ivar own: for each split, the queries with the id of a passage that is the query or contains it.
+    :ivar others: for each split, how many passages have the id of a query alone.
     :ivar twins: doc_id -> first passage with the same text, of passages whose text occurs again.
     """
 
@@ -70,32 +70,52 @@ class Passages:
     empty: list[str] = field(default_factory=list)
     longer: dict[int, int] = field(default_factory=dict)
     letters: Integers = field(default_factory=lambda: np.zeros(2, np.int64))
-    texts: dict[str, str] = field(default_factory=dict)
+    own: dict[str, set[str]] = field(default_factory=dict)
+    others: Counter[str] = field(default_factory=Counter)
     twins: dict[str, str] = field(default_factory=dict)
 
 
-def read_passages(path: str, query_ids: pa.Array, limits: Sequence[int]) -> Passages:
+def read_passages(path: str, splits: Sequence[Split], limits: Sequence[int]) -> PassageCounts:
     """Stream the passages, then the ids of those whose texts occur again."""
-    found = Passages(longer=dict.fromkeys(limits, 0))
-    numbers = []
+    found = PassageCounts(longer=dict.fromkeys(limits, 0), own={split.name: set() for split in splits})
+    query_ids = {query_id for split in splits for query_id in split.texts}
+    # Equal texts have equal numbers; 0 is no number, but that of passages without text, which are counted as such.
+    numbers = np.zeros(count_rows(path, PASSAGES), np.uint64)
     for batch in iter_batches(path, PASSAGES):
         ids, texts = batch["doc_id"], batch["text"]
-        found.count += len(ids)
         short = pc.less(pc.binary_length(texts), BLANK)
         blank = pc.and_(short, pc.equal(pc.utf8_trim_whitespace(pc.if_else(short, texts, "x")), ""))
         found.empty += ids.filter(blank).to_pylist()
-        blanks = pc.count_substring(texts, " ")
+        blanks = _count_blanks(texts) if limits else np.empty(0)
         for limit in limits:
-            found.longer[limit] += pc.sum(pc.greater_equal(blanks, limit)).as_py() or 0
+            found.longer[limit] += int(np.count_nonzero(blanks >= limit))
         found.letters += _letters(texts.slice(0, SAMPLE))
-        known = batch.filter(pc.is_in(ids, value_set=query_ids))
-        found.texts.update(zip(known["doc_id"].to_pylist(), plain(known["text"]).to_pylist(), strict=True))
-        number = hashes(texts)
-        # Empty texts are counted as such.
-        number[blank.to_numpy(zero_copy_only=False)] = 0
-        numbers.append(number)
-    found.twins = twins_of(path, np.concatenate([np.empty(0, np.uint64), *numbers]))
+        rows = [row for row, doc_id in enumerate(ids.to_pylist()) if doc_id in query_ids]
+        known = batch.take(pa.array(rows, "int64"))
+        for doc_id, text in zip(known["doc_id"].to_pylist(), plain(known["text"]).to_pylist(), strict=True):
+            _compare_with_queries(found, splits, doc_id, text)
+        own = numbers[found.count : found.count + len(batch)]
+        own[:] = np.array([*map(hash, texts.to_pylist())], np.int64).view(np.uint64)
+        own[blank.to_numpy(zero_copy_only=False)] = 0
+        found.count += len(batch)
+    found.twins = twins_of(path, numbers)
     return found
+
+
+def _count_blanks(texts: pa.Array) -> Integers:
+    """Count the spaces of each text."""
+    data, offsets = string_bytes(texts)
+    return np.diff(np.searchsorted(np.flatnonzero(data == ord(" ")), offsets))
+
+
+def _compare_with_queries(found: PassageCounts, splits: Sequence[Split], doc_id: str, text: str) -> None:
+    """Tell whether the queries with the id of a passage are in its text."""
+    for split in splits:
+        query = split.texts.get(doc_id)
+        if query and query in text:
+            found.own[split.name].add(doc_id)
+        elif query is not None:
+            found.others[split.name] += 1
 
 
 def _letters(texts: pa.Array) -> Integers:
@@ -107,7 +127,7 @@ def _letters(texts: pa.Array) -> Integers:
     return np.array([with_letters, pc.sum(pc.greater(foreign, latin)).as_py() or 0])
 
 
-def describe_passages(found: Passages, limits: Mapping[str, int], languages: Mapping[str, str]) -> Found:
+def describe_passages(found: PassageCounts, limits: Mapping[str, int], languages: Mapping[str, str]) -> Found:
     """Say what is odd about the passages."""
     yield Finding("", _number(found.count, "passage", "passages"))
     if found.empty:
@@ -176,11 +196,10 @@ def find_twins(split: Split, twins: Mapping[str, str]) -> Found:
         yield from rows
 
 
-def find_own(split: Split, texts: Mapping[str, str], ignored: bool) -> Found:
+def find_own(split: Split, found: PassageCounts, ignored: bool) -> Found:
     """Find queries that are documents: with the same id, and text that is the query or contains it."""
-    known = {query_id: text for query_id, text in split.texts.items() if query_id in texts}
-    own = [query_id for query_id, text in known.items() if text and text in texts[query_id]]
-    others, many = len(known) - len(own), len(own) > FEW * len(split.texts)
+    own = [query_id for query_id in split.texts if query_id in found.own[split.name]]
+    others, many = found.others[split.name], len(own) > FEW * len(split.texts)
     if ignored and others > len(own):
         text = f"{split.name}: ignore_own drops {others:,} documents that only have the id of a query, not its text"
         yield Finding("", text, True)
@@ -193,7 +212,8 @@ def find_own(split: Split, texts: Mapping[str, str], ignored: bool) -> Found:
 
 def find_shared(first: Split, second: Split, apart: bool) -> Found:
     """Find queries of the second split whose texts are also in the first, from which systems learn, if `apart`."""
-    kind, texts = f"query of {second.name} in {first.name}", {text: query_id for query_id, text in first.texts.items()}
+    kind, asked = f"query of {second.name} in {first.name}", {*second.texts.values()}
+    texts = {text: query_id for query_id, text in first.texts.items() if text in asked}
     shared = {query_id: texts[text] for query_id, text in second.texts.items() if text and text in texts}
     if shared:
         count = f"{len(shared):,} of {len(second.texts):,} queries"

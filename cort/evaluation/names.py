@@ -18,7 +18,7 @@ TREC_NAMES: Mapping[str, tuple[str | None, str | None]] = {
     "Judged": (None, ""),
     "R_cap": (None, ""),
 }
-JUDGED, CAPPED = "Judged", "R_cap"
+JUDGED = "Judged"
 JUDGED_ONLY = "(judged_only=True)"
 MEASURE = re.compile(rf"([A-Za-z_]+)({re.escape(JUDGED_ONLY)})?(?:@([1-9][0-9]{{0,8}}))?")
 KNOWN = "RR, RR@k, nDCG, nDCG@k, R@k, AP, AP@k, P@k, Success@k, R_cap@k or Judged@k with k from 1"

@@ -8,18 +8,16 @@ import pyarrow as pa
 from cort.formats.ids import Words, has_repeated, joined
 from cort.formats.lines import Parts, place_of
 from cort.formats.records import Integers
-from cort.formats.tables import PASSAGES, iter_batches
+from cort.formats.tables import DOC_IDS, iter_batches
 from cort.runtime.errors import InputError, input_error, shorten
-
-IDS = pa.schema([PASSAGES.field("doc_id")])
 
 
 def twins_of(path: str, numbers: Words) -> dict[str, str]:
     """Map the ids of passages of a collection that have equal numbers to the first of these; 0 is no number."""
-    found, counts = np.unique(numbers[numbers > 0], return_counts=True)
-    again = found[counts > 1]
+    ordered = np.sort(numbers)
+    again = np.unique(ordered[1:][(ordered[1:] == ordered[:-1]) & (ordered[1:] != 0)])
     first, twins = dict[int, str](), dict[str, str]()
-    for batch in iter_batches(path, IDS) if len(again) else ():
+    for batch in iter_batches(path, DOC_IDS) if len(again) else ():
         own, numbers = numbers[: len(batch)], numbers[len(batch) :]
         rows = np.flatnonzero(np.isin(own, again))
         for number, doc_id in zip(own[rows].tolist(), batch["doc_id"].take(pa.array(rows)).to_pylist(), strict=True):

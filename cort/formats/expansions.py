@@ -23,7 +23,6 @@ from cort.runtime.errors import input_error, shorten
 #: the predicted queries of one passage
 Queries = list[str]
 
-OTHERS = ("a row per passage, in the order of the collection", "delete it and let it be built again")
 TARS = (".tar.gz", ".tgz")
 SAMPLE = re.compile(r"(?:.*/)?[\w.-]*sample([0-9]{1,9})\.txt([0-9]{1,9})(?:-[0-9]+)?")
 

@@ -1,6 +1,6 @@
 """Numbers for ids, computed without a Python object per id."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -51,6 +51,12 @@ def unknown_ids(ids: pa.Array, known: pa.ChunkedArray) -> pa.Array:
 def joined(ids: pa.ChunkedArray) -> pa.Array:
     """Join chunks; as large strings if 32-bit offsets do not reach their end."""
     return (ids if ids.nbytes <= LARGEST_OFFSET else ids.cast("large_string")).combine_chunks()
+
+
+def concatenated(parts: Sequence[pa.Array]) -> pa.Array:
+    """Concatenate ids like `joined`, if some are large strings, too."""
+    kind = "large_string" if any(pa.types.is_large_string(ids.type) for ids in parts) else "string"
+    return joined(pa.chunked_array([ids.cast(kind) for ids in parts], kind))
 
 
 def string_bytes(strings: pa.Array) -> tuple[Text, npt.NDArray[np.signedinteger]]:

@@ -42,7 +42,7 @@ from cort.formats.lines import (
     parse_block,
 )
 from cort.formats.records import EMPTY, Integers, Text
-from cort.formats.tables import PASSAGES, ROWS_READ_AT_ONCE, iter_batches, open_writer, read_column, regroup
+from cort.formats.tables import DOC_IDS, PASSAGES, ROWS_READ_AT_ONCE, iter_batches, open_writer, read_column, regroup
 from cort.runtime.errors import input_error, shorten
 from cort.runtime.files import atomic_file
 from cort.runtime.progress import track
@@ -50,7 +50,6 @@ from cort.runtime.progress import track
 #: a count of `write_passages`
 REPEATED = "identical documents dropped"
 
-IDS = pa.schema([PASSAGES.field("doc_id")])
 # Rows that tell whether ids are texts.
 FIRST = 100
 Item = TypeVar("Item")
@@ -127,7 +126,7 @@ def write_passages(parts: Iterable[tuple[str, Iterable[pa.RecordBatch]]], output
     with atomic_file(output) as temporary:
         sizes, empty = _write_all(parts, temporary)
         count = sum(len(rows) for _, rows in sizes)
-        doc_ids = (batch["doc_id"] for batch in releasing(iter_batches(temporary, IDS)))
+        doc_ids = (batch["doc_id"] for batch in releasing(iter_batches(temporary, DOC_IDS)))
         repeated = _drop_repeated(temporary, sizes) if may_repeat(doc_ids, count) else 0
     counts = {"documents without text": empty, "passages": count - repeated}
     return counts | ({REPEATED: repeated} if repeated else {})

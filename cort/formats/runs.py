@@ -25,8 +25,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cort.formats.fields import NUMBER, BadLine, checked_id, checked_number, split_fields
-from cort.formats.ids import MULTIPLIER, Words, hashes, joined, sort_keys, string_bytes
+from cort.formats.ids import joined, string_bytes
 from cort.formats.lines import iter_lines, read_columns
+from cort.formats.ordering import is_falling, ranked
+from cort.formats.pairs import Pairs, find_repeated
 from cort.formats.records import Integers, Ranking, in_blocks, offsets_of
 from cort.runtime.errors import input_error, shorten
 from cort.runtime.files import atomic_file
@@ -46,7 +48,6 @@ ROWS_PER_BLOCK = 100_000
 STEP = 1e-6
 CODED = pa.dictionary(pa.int32(), pa.string())
 FIELDS = pa.schema({"query_id": CODED, "doc_id": "string", "rank": "float64", "score": "float64"})
-ROWS_PER_SORT = 10_000
 # Also what `checked_number` refuses.
 NUMERIC = re.compile(rf"{NUMBER.pattern}|[+-]?(nan|inf)", re.IGNORECASE)
 
@@ -87,9 +88,18 @@ class Run:
         """Return the query_id of each result."""
         return pa.array(self.query_ids, "string").take(self.query_numbers())
 
+    def pairs(self) -> Pairs:
+        """Return the query and the document of each result."""
+        return Pairs(self.ids_of_queries(), self.doc_ids)
+
     def ranks(self) -> Integers:
         """Return the rank of each result in its ranking, from 1."""
         return np.arange(1, len(self.doc_ids) + 1) - np.repeat(self.offsets[:-1], np.diff(self.offsets))
+
+    def filter(self, kept: npt.NDArray[np.bool_]) -> Run:
+        """Keep some of the results; a query may have none left."""
+        sizes = np.bincount(self.query_numbers()[kept], minlength=len(self))
+        return Run.of_sizes(self.query_ids, sizes, self.doc_ids.filter(pa.array(kept)), self.scores[kept])
 
     def select(self, query_ids: list[str], places: Integers) -> Run:
         """Take the rankings at some places, by new names; that at -1 is empty."""
@@ -122,15 +132,7 @@ class RunByQuery:
 
 def top(run: Run, depth: int) -> Run:
     """Keep the first `depth` results of each query."""
-    best = run.ranks() <= depth
-    return Run.of_sizes(
-        run.query_ids, np.minimum(np.diff(run.offsets), depth), run.doc_ids.filter(best), run.scores[best]
-    )
-
-
-def order(doc_ids: npt.NDArray[np.object_] | Sequence[str], scores: npt.NDArray[np.floating]) -> npt.NDArray[np.intp]:
-    """Return the positions that sort one ranking by (-score, doc_id)."""
-    return np.lexsort((np.asarray(doc_ids, dtype=object).astype(str), -np.asarray(scores)))
+    return run.filter(run.ranks() <= depth)
 
 
 def strictly_decreasing(scores: npt.NDArray[np.floating], ranking: Integers | int = 0) -> npt.NDArray[np.float32]:
@@ -241,14 +243,14 @@ def read_run(path: str | Path, *, order_ties: bool = True, columns: Sequence[str
     doc_ids = joined(table["doc_id"])
     del table
     refuse_repeated_documents(path, query_ids, queries, doc_ids)
-    if by_rank or not _is_falling(queries, scores):
+    if by_rank or not is_falling(queries, scores):
         by = np.lexsort((*([ranks] if by_rank else []), -scores, queries))
         queries, scores, ranks, doc_ids = queries[by], scores[by], ranks[by], doc_ids.take(by)
     _compare_ranks(path, queries, scores, ranks, "rank" if by_rank else "doc_id")
     offsets = np.searchsorted(queries, np.arange(len(query_ids) + 1)).astype(np.int64)
-    return Run(
-        query_ids, offsets, sort_ties(queries, scores, doc_ids) if order_ties and not by_rank else doc_ids, scores
-    )
+    if order_ties and not by_rank:
+        doc_ids = doc_ids.take(ranked(scores, doc_ids, queries))
+    return Run(query_ids, offsets, doc_ids, scores)
 
 
 def refuse_other_queries(first: str, run: Run, second: str, other: Run) -> None:
@@ -307,58 +309,12 @@ def _compare_ranks(path: str | Path, queries: Codes, scores: Numbers, ranks: Num
         log.warning("%s: all scores are equal in %d of %d queries; ordered by %s", path, level, len(sizes), ties_by)
 
 
-def _is_falling(queries: Codes, scores: Numbers) -> bool:
-    """Whether rows are grouped by query, in the order of the codes, with non-increasing scores."""
-    next_query = np.diff(queries)
-    return bool(((next_query > 0) | ((next_query == 0) & (scores[1:] <= scores[:-1]))).all())
-
-
-def sort_ties(queries: Codes | Integers, scores: npt.NDArray[np.floating], doc_ids: pa.Array) -> pa.Array:
-    """Order documents with equal scores by id; rows are grouped by query and sorted by score."""
-    as_before = np.concatenate([[False], (queries[1:] == queries[:-1]) & (scores[1:] == scores[:-1]), [False]])
-    tied = np.flatnonzero(as_before[1:] | as_before[:-1])
-    if len(tied) == 0:
-        return doc_ids
-    group = np.cumsum(~as_before[tied], dtype=np.int32)
-    keys = sort_keys(doc_ids.take(tied))
-    # Sorting small pieces, cut between groups, is several times faster than sorting everything at once.
-    starts = np.searchsorted(group, group[::ROWS_PER_SORT])
-    bounds = [*np.unique(starts).tolist(), len(tied)]
-    places = np.arange(len(scores))
-    for start, end in itertools.pairwise(bounds):
-        places[tied[start:end]] = tied[start + np.lexsort((keys[start:end], group[start:end]))]
-    return doc_ids.take(places)
-
-
 def refuse_repeated_documents(path: str | Path, query_ids: Sequence[str], queries: Codes, doc_ids: pa.Array) -> None:
     """Refuse a ranking that contains a document twice."""
     if (row := find_repeated(queries, doc_ids)) is not None:
         document, query = shorten(doc_ids[row].as_py()), shorten(query_ids[queries[row]])
         found = f"document {document} again in the ranking of query {query}"
         raise input_error(path, found, "each document once per query", "drop the line", row + 1)
-
-
-def find_repeated(queries: Codes | Integers, doc_ids: pa.Array) -> int | None:
-    """Return the first row whose document occurs before in the same ranking; None if there is none."""
-    pairs = _pairs(queries, doc_ids)
-    pairs.sort()
-    repeated = pairs[1:][pairs[1:] == pairs[:-1]]
-    suspects = np.flatnonzero(np.isin(_pairs(queries, doc_ids), repeated)) if len(repeated) else repeated
-    seen: set[tuple[int, str]] = set()
-    for row in suspects.tolist():
-        pair = int(queries[row]), doc_ids[row].as_py()
-        if pair in seen:
-            return int(row)
-        seen.add(pair)
-    return None
-
-
-def _pairs(queries: Codes | Integers, doc_ids: pa.Array) -> Words:
-    """Hash pairs of query and document."""
-    pairs = queries.astype(np.uint64)
-    pairs *= MULTIPLIER
-    pairs += hashes(doc_ids)
-    return pairs
 
 
 def _parse(columns: Sequence[str], line: str) -> tuple[str, str, float, float]:

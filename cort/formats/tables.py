@@ -16,6 +16,7 @@ from cort.runtime.files import atomic_file, flushing
 from cort.runtime.progress import track
 
 PASSAGES = pa.schema({"doc_id": "string", "text": "string"})
+DOC_IDS = pa.schema([PASSAGES.field("doc_id")])
 QUERIES = pa.schema({"query_id": "string", "text": "string"})
 QRELS = pa.schema({"query_id": "string", "doc_id": "string", "relevance": "int32"})
 EPOCHS = pa.schema({"epoch": "int32"})
@@ -169,8 +170,8 @@ def open_writer(path: str | Path, schema: pa.Schema) -> Iterator[pq.ParquetWrite
 def open_parquet(path: str | Path) -> pq.ParquetFile:
     """Open a parquet file whose pages are compared with their checksums when they are read."""
     with refuse_damage(path, *WHOLE):
-        # Without a map, all compressed bytes that were read stay in memory until the last batch.
-        return pq.ParquetFile(path, memory_map=True, page_checksum_verification=True)
+        # A map or what is read ahead would keep all compressed bytes in memory until the last batch.
+        return pq.ParquetFile(path, memory_map=False, pre_buffer=False, page_checksum_verification=True)
 
 
 def _open(path: str | Path, schema: pa.Schema) -> pq.ParquetFile:

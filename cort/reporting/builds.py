@@ -21,7 +21,7 @@ from cort.evaluation.paired import Build, Paired, pair, reasons
 from cort.evaluation.values import Values, read_values, values_of
 from cort.formats import tables
 from cort.formats.runs import read_run
-from cort.reporting.format import best_first, count, difference, fixed, mean_of, p_value, plural, signed
+from cort.reporting.format import best_first, count, difference, fixed, named, p_value, plural, signed
 from cort.retrieval.documents import as_documents, document_of
 from cort.runtime.errors import input_error
 
@@ -59,14 +59,14 @@ def systems_of(builds: Sequence[Experiment], split: str, system: str | None = No
             )
             raise input_error("SYSTEM", found, "a system of all", "name one of each, as in SYSTEM=minilm=e5")
         return shared
-    named = system.split("=") if "=" in system else [system] * len(builds)
-    for build, names, name in zip(builds, known_systems, named, strict=False):
+    chosen = system.split("=") if "=" in system else [system] * len(builds)
+    for build, names, name in zip(builds, known_systems, chosen, strict=False):
         if name not in names:
             expected = f"one of {', '.join(names)}, which {name_of(build)} has on {split}"
             raise input_error("SYSTEM", name or "nothing", expected, "name one, or one of each as in SYSTEM=minilm=e5")
-    if len(named) != len(builds):
+    if len(chosen) != len(builds):
         raise input_error("SYSTEM", system, f"{len(builds)} names joined with =", "name one system of each build")
-    return [named]
+    return [chosen]
 
 
 def unit_of(builds: Sequence[Experiment]) -> str:
@@ -148,12 +148,12 @@ def lines(builds: Sequence[Experiment], split: str, systems: Sequence[Sequence[s
         if alone:
             yield f"not compared of {name_of(build)}: {', '.join(alone)}"
     for name, measures in paired.unshared.items():
-        yield f"only measured in {name}: {', '.join(map(mean_of, measures))}"
-    width = max(len(mean_of(one)) for one in paired.measures)
+        yield f"only measured in {name}: {', '.join(map(named, measures))}"
+    width = max(len(named(one)) for one in paired.measures)
     for first, second in systems:
         yield first if first == second else f"{first} -> {second}"
         for row in paired.rows[first, 1]:
-            yield f"  {mean_of(row.measure):<{width}}  {fixed(row.baseline_mean)} -> {difference_of(row)}"
+            yield f"  {named(row.measure):<{width}}  {fixed(row.baseline_mean)} -> {difference_of(row)}"
     yield legend(tests_of(new), len(systems))
     yield from _moved(systems, paired)
     differing = [*changes(settings_of(old), settings_of(new))]
@@ -184,8 +184,8 @@ def _moved(systems: Sequence[Sequence[str]], paired: Paired) -> Iterator[str]:
     shown = [one for one in gains if one[2] > one[1]] + [one for one in losses if one[2] < one[1]]
     second = next(second for first, second in systems if first == system)
     if not shown:
-        yield f"no query moved by {second}, {mean_of(paired.measures[0])}"
+        yield f"no query moved by {second}, {named(paired.measures[0])}"
         return
-    yield f"queries that moved most by {second}, {mean_of(paired.measures[0])}:"
+    yield f"queries that moved most by {second}, {named(paired.measures[0])}:"
     for query_id, before, after in shown:
         yield f"  {signed(after - before)}  {fixed(before)} -> {fixed(after)}  {query_id}  {paired.texts[query_id]}"

@@ -139,7 +139,7 @@ class Codes:
         self._longest = max(block.longest for block in self._blocks)
         self._residual = max(block.residual for block in self._blocks)
 
-    def ask(self, queries: Tensor) -> FirstPass:
+    def first_pass(self, queries: Tensor) -> FirstPass:
         """Multiply queries, (queries, e), with a sample of the passages; the result can multiply them with all."""
         coded = encode_queries(queries, QUERIES)
         errors = bound_rounding(coded.norms, coded.residuals, self._longest, self._residual)  # (queries, 1)

@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cort.formats.ids import sort_keys
+from cort.formats.ordering import ranked
 from cort.formats.records import offsets_of
 from cort.formats.runs import Run, strictly_decreasing
 from cort.runtime.errors import input_error, shorten
@@ -96,12 +96,12 @@ def group_passages(run: Run, how: str) -> Documents:
     used = pc.list_slice(grouped["score_list"], 0, AVERAGED if how == "mean3" else 1).chunk(0)
     documents = pc.list_parent_indices(used)
     scores = np.bincount(documents, used.flatten()) / np.bincount(documents)
-    order = np.lexsort((sort_keys(grouped["doc_id"].chunk(0)), -scores, grouped["query"]))
-    ranked = grouped.take(order).combine_chunks()
-    decreasing = strictly_decreasing(scores[order], ranked["query"].to_numpy()).astype(np.float64)
-    offsets = offsets_of(np.bincount(ranked["query"], minlength=len(run)))
-    about, passages = pc.binary_join(ranked["about_list"], ", "), pc.list_element(ranked["passage_list"], 0)
-    ranking = Run(run.query_ids, offsets, ranked["doc_id"].chunk(0), decreasing)
+    order = ranked(scores, grouped["doc_id"].chunk(0), grouped["query"].to_numpy())
+    ordered = grouped.take(order).combine_chunks()
+    decreasing = strictly_decreasing(scores[order], ordered["query"].to_numpy()).astype(np.float64)
+    offsets = offsets_of(np.bincount(ordered["query"], minlength=len(run)))
+    about, passages = pc.binary_join(ordered["about_list"], ", "), pc.list_element(ordered["passage_list"], 0)
+    ranking = Run(run.query_ids, offsets, ordered["doc_id"].chunk(0), decreasing)
     return Documents(ranking, passages.chunk(0), about.chunk(0))
 
 

@@ -26,17 +26,17 @@ from cort.retrieval.halves import Halves
 from cort.retrieval.rankings import QUERIES_AT_ONCE, Results, Rows, Vectors, exact_scores
 from cort.retrieval.topk import (
     QUERIES,
+    CandidateFilter,
     FirstPass,
-    Sieve,
     as_tensor,
     bound_errors,
-    guess,
+    estimate_threshold,
     longest_of,
     sample_step,
     scores_at_once,
     vector_norms,
 )
-from cort.retrieval.vectors import Passages, PassageVectors, StackedVectors
+from cort.retrieval.vectors import PassageIndex, PassageVectors, StackedVectors
 from cort.runtime.errors import input_error
 
 # Passages that a thread multiplies with a single query at once; their scores fit in a core's L1 cache.
@@ -50,7 +50,7 @@ First: TypeAlias = Literal["single", "codes", "halves"]
 Map: TypeAlias = Callable[..., Iterable[Any]]
 
 
-class StoredVectors(Passages):
+class StoredVectors(PassageIndex):
     """All passages, and the exact scores of some."""
 
     def __init__(self, passages: Sequence[Shard], vectors: PassageVectors | None = None) -> None:
@@ -182,7 +182,7 @@ class Products:
     def _longest(self) -> float:
         return self._passages.longest or longest_of(self._pieces(0, self.count), self._passages.source)
 
-    def ask(self, queries: Tensor) -> FirstPass:
+    def first_pass(self, queries: Tensor) -> FirstPass:
         """Multiply queries, (queries, e), with a sample of the passages; the result can multiply them with all."""
         queries = queries.to(self._device)
         products = vector_norms(queries, QUERIES) * self._longest  # (queries, 1)
@@ -220,15 +220,16 @@ def _candidates(queries: Tensor, depth: int, share: Products | Codes | Halves) -
 
     :returns: their rows, padded with -1, and their scores, NaN where unknown; shapes (queries, candidates).
     """
-    slack, depth = 1, min(depth, share.count)
-    first = share.ask(queries)
+    caution, depth = 1, min(depth, share.count)
+    first = share.first_pass(queries)
     while True:
-        sieve = Sieve(guess(first.sampled, share.count, depth, slack), first.margins, depth, first.group)
+        threshold = estimate_threshold(first.sampled, share.count, depth, caution)
+        passed = CandidateFilter(threshold, first.margins, depth, first.group)
         for row, scores in first.scores():
-            sieve.add(row, scores)
-        rows, complete = sieve.left()
+            passed.add(row, scores)
+        rows, complete = passed.rows()
         if complete:
             if isinstance(share, Halves):
                 return rows, share.exact(queries, rows)
             return rows, torch.full(rows.shape, torch.nan)
-        slack *= 4
+        caution *= 4

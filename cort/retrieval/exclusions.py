@@ -16,6 +16,7 @@ from cort.formats import rows
 from cort.formats.fields import BadLine, spellings_of, split_fields, writable_id
 from cort.formats.judgements import DOC_IDS, QUERY_IDS, pair_of
 from cort.formats.lines import iter_lines, iter_records
+from cort.formats.pairs import Pairs, match
 from cort.formats.runs import Run, top
 from cort.retrieval.documents import documents_of
 from cort.runtime.sections import AnyFile, Maybe, same_as
@@ -55,9 +56,9 @@ class ExclusionOptions(Aggregation):
         return read_pairs(self.exclude) if self.exclude else []
 
     @cached_property
-    def _joined(self) -> pa.Array:
-        pairs = (f"{query_id} {other}" for query_id, doc_id in self._pairs for other in spellings_of(doc_id))
-        return pa.array(pairs, "string")
+    def _spelled(self) -> Pairs:
+        pairs = [(query_id, other) for query_id, doc_id in self._pairs for other in spellings_of(doc_id)]
+        return Pairs(*(pa.array([pair[column] for pair in pairs], "string") for column in (0, 1)))
 
     @cached_property
     def most_excluded(self) -> int:
@@ -74,10 +75,8 @@ class ExclusionOptions(Aggregation):
         """Drop results, and cut what is left."""
         if not self.most_excluded:
             return run
-        query_ids, documents = run.ids_of_queries(), documents_of(run.doc_ids, self.aggregate)
-        dropped = pc.is_in(pc.binary_join_element_wise(query_ids, documents, " "), value_set=self._joined)
+        pairs = Pairs(run.ids_of_queries(), documents_of(run.doc_ids, self.aggregate))
+        kept = match(pairs, self._spelled) < 0
         if self.ignore_own:
-            dropped = pc.or_(dropped, pc.equal(query_ids, documents))
-        kept = pc.invert(dropped)
-        sizes = np.bincount(run.query_numbers()[kept.to_numpy(zero_copy_only=False)], minlength=len(run))
-        return top(Run.of_sizes(run.query_ids, sizes, run.doc_ids.filter(kept), run.scores[kept]), self.depth)
+            kept &= np.asarray(pc.not_equal(*pairs))
+        return top(run.filter(kept), self.depth)

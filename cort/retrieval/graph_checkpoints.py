@@ -16,6 +16,9 @@ from cort.runtime.program import program_of
 from cort.runtime.sections import ArrowFile, FolderPath, Maybe, Section, Several
 
 PROGRESS_FILE = "progress.json"
+# A checkpoint writes the whole graph. The next one waits this many times as long as the last one took, so that they
+# take a twentieth of the time; but at most this many times `checkpoint_every`, as an interruption loses what follows.
+TIMES_ITS_COST, MOST = 19, 12
 
 log = logging.getLogger(__name__)
 
@@ -28,7 +31,7 @@ class GraphBuildOptions(Section):
     checkpoints: Maybe[FolderPath] = None
     """Keeps the unfinished graph; removed at the end."""
     checkpoint_every: float = 600.0
-    """Seconds."""
+    """Seconds between two checkpoints; more if they take long."""
     output: FolderPath
 
 
@@ -50,6 +53,7 @@ class Checkpoints:
     def __init__(self, options: GraphBuildOptions, module: str, decisive: object) -> None:
         self._folder, self._every = Path(options.checkpoints or "") / "graph", options.checkpoint_every
         self._on, self._saved, self._identity = options.checkpoints is not None, time.monotonic(), ""
+        self._began, self._cost = self._saved, 0.0
         if self._on:
             made_from = [[*map(checksum, options.passages)], program_of(module), decisive]
             self._identity = hashlib.sha256(json.dumps(made_from, sort_keys=True).encode()).hexdigest()
@@ -79,8 +83,10 @@ class Checkpoints:
         return saved.added
 
     def due(self) -> bool:
-        """Whether it is time to save the graph."""
-        return self._on and time.monotonic() - self._saved >= self._every
+        """Whether it is time to save the graph, which then begins."""
+        self._began = time.monotonic()
+        pause = min(max(self._every, TIMES_ITS_COST * self._cost), MOST * self._every)
+        return self._on and self._began - self._saved >= pause
 
     def keep(self, work: Path, added: int) -> None:
         """Replace the saved graph by the files that were just written to `work` and are not read again."""
@@ -90,6 +96,7 @@ class Checkpoints:
             sums = {path.name: checksum(path) for path in folder.iterdir()}
             write_artifact(folder / PROGRESS_FILE, Progress(self._identity, added, sums))
         self._saved = time.monotonic()
+        self._cost = self._saved - self._began
 
     def remove(self) -> None:
         """Remove the whole folder, which a finished graph does not need."""

@@ -106,7 +106,7 @@ class Halves:
         for row, piece in vectors.pieces(rows.start, rows.stop):
             yield row - rows.start, as_tensor(piece).to(self._device, torch.float32)
 
-    def ask(self, queries: Tensor) -> FirstPass:
+    def first_pass(self, queries: Tensor) -> FirstPass:
         """Multiply queries, (queries, e), with a sample of the passages; the result can multiply them with all."""
         lengths = vector_norms(queries, QUERIES)  # (queries, 1)
         scaled = queries * (scale := scale_of(lengths))

@@ -28,8 +28,8 @@ from cort.config.lexical import FixedIndex
 from cort.formats import runs
 from cort.formats.artifacts import Node, read_json
 from cort.formats.cleaning import FORMS, convert
+from cort.formats.ordering import ranked
 from cort.formats.records import Ranking, in_blocks
-from cort.formats.runs import order
 from cort.retrieval.anserini import IMPACTS, Form, check_manifest, fat_jar, java_options
 from cort.retrieval.options import HEAP_MB
 from cort.runtime.errors import InputError, input_error, shorten
@@ -425,7 +425,7 @@ def as_printed(doc_ids: list[str], scores: npt.NDArray[np.float64]) -> Ranking:
     shown = np.floor(scores * 1e6 + 0.5) / 1e6
     if (shown[1:] < shown[:-1]).all():
         return Ranking("", doc_ids, shown)
-    by = order(doc_ids, shown)
+    by = ranked(shown, pa.array(doc_ids, "string"))
     return Ranking("", [doc_ids[position] for position in by], shown[by])
 
 

@@ -22,8 +22,8 @@ from torch import Tensor
 from cort.formats.shards import Matrix, TokenShard
 from cort.models.late_interaction import LOWEST
 from cort.retrieval.rankings import Results, Rows, Vectors
-from cort.retrieval.topk import SMALLEST, UNIT_ROUNDOFF, Sieve, vector_norms
-from cort.retrieval.vectors import Passages, PassageVectors
+from cort.retrieval.topk import SMALLEST, UNIT_ROUNDOFF, CandidateFilter, vector_norms
+from cort.retrieval.vectors import PassageIndex, PassageVectors
 
 Double = npt.NDArray[np.float64]
 
@@ -91,7 +91,7 @@ def _round(numbers: Double, exponent: int) -> Double:
     return rounded
 
 
-class TokenIndex(Passages):
+class TokenIndex(PassageIndex):
     """All passages.
 
     :param similarity: cosine or dot.
@@ -136,12 +136,12 @@ class TokenIndex(Passages):
     def _search(self, queries: Sequence[QueryVectors], depth: int) -> list[Results]:
         batch = _Batch(queries, self.device, self._similarity)
         margins = batch.margins(self.extent.longest)
-        sieve = Sieve(torch.full_like(margins, -math.inf), margins, min(depth, len(self)))
+        passed = CandidateFilter(torch.full_like(margins, -math.inf), margins, min(depth, len(self)))
         at_once = PASSAGES_AT_ONCE[margins.device.type]
         for first in range(0, len(self), at_once):
-            sieve.add(first, self._scores(batch, np.arange(first, min(first + at_once, len(self)))))
+            passed.add(first, self._scores(batch, np.arange(first, min(first + at_once, len(self)))))
         # Rows of candidates per query, padded with -1.
-        candidates = sieve.left()[0].cpu().numpy()
+        candidates = passed.rows()[0].cpu().numpy()
         return [self._rank(query, rows[rows >= 0], depth) for query, rows in zip(queries, candidates, strict=True)]
 
     def best_of(self, query: QueryVectors, rows: Rows, depth: int) -> Results:

@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from cort.formats.ids import alphabetic_codes, joined
+from cort.formats.ids import joined
+from cort.formats.ordering import ranked
 from cort.formats.records import Ranking
 from cort.formats.shards import Shard, from_batch
 from cort.runtime.errors import input_error
@@ -54,14 +55,8 @@ class DocIds:
         if len(scores) > depth > 0:
             least = np.partition(scores, len(scores) - depth)[len(scores) - depth]
             rows, scores = rows[scores >= least], scores[scores >= least]
-        order = np.argsort(-scores, kind="stable")
-        rows, scores = rows[order], scores[order]
-        equal = np.concatenate([[False], scores[1:] == scores[:-1], [False]])
-        tied = np.flatnonzero(equal[1:] | equal[:-1])
-        if len(tied):
-            by = np.lexsort((alphabetic_codes(self._ids.take(pa.array(rows[tied]))), -scores[tied]))
-            rows[tied] = rows[tied[by]]
-        return scores[:depth], rows[:depth]
+        order = ranked(scores, self._ids.take(pa.array(rows)))[:depth]
+        return scores[order], rows[order]
 
 
 class Index(Protocol):

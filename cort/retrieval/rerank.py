@@ -6,8 +6,10 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from cort.formats.ordering import ranked
+from cort.formats.pairs import Pairs, match
 from cort.formats.records import Ranking
-from cort.formats.runs import Run, order, strictly_decreasing, top
+from cort.formats.runs import Run, strictly_decreasing, top
 from cort.retrieval.pool import NONE, Scores, min_max, untied, weigh
 from cort.runtime.errors import input_error, shorten
 
@@ -42,7 +44,7 @@ def rerank(candidates: Ranking, scores: Scores, depth: int) -> Ranking:
     :param scores: of the re-ranker, one per candidate; only the first `depth` are read.
     """
     head = np.asarray(scores[:depth], dtype=np.float64)
-    by = order(candidates.doc_ids[:depth], head)
+    by = ranked(head, pa.array(candidates.doc_ids[:depth], "string"))
     doc_ids = [candidates.doc_ids[position] for position in by] + candidates.doc_ids[depth:]
     tail = head.min(initial=np.inf) - np.arange(1.0, len(doc_ids) - len(head) + 1)
     return Ranking(candidates.query_id, doc_ids, strictly_decreasing(np.concatenate([head[by], tail])))
@@ -63,10 +65,9 @@ def candidate_scores(run: Run, table: pa.Table, depth: int, source: str | Path) 
     :param table: pairs, each once, and scores (`tables.SCORES`), read from `source`.
     :raises InputError: if one of the top `depth` has no score.
     """
-    results = pa.table({"query_id": run.ids_of_queries(), "doc_id": run.doc_ids, "row": np.arange(len(run.doc_ids))})
-    joined = results.join(table, ["query_id", "doc_id"]).sort_by("row")
-    # NaN where there is none.
-    scores: Scores = joined["score"].to_numpy().astype(np.float64)
+    # NaN where there is none: at -1.
+    known = np.append(table["score"].to_numpy().astype(np.float64), np.nan)
+    scores: Scores = known[match(run.pairs(), Pairs.of(table))]
     missing = np.flatnonzero(np.isnan(scores) & (run.ranks() <= depth))
     if len(missing):
         row = int(missing[0])

@@ -16,7 +16,7 @@ GROUP = 16
 # Sample for estimating the score threshold: one passage in SAMPLED, but FEWEST to MOST passages.
 SAMPLED, FEWEST, MOST = 16, 4_096, 32_768
 # Candidates are filtered once there are this many times `depth` of them per query.
-SIFTED_AT = 4
+FILTERED_AT = 4
 # Safety of the estimated threshold, in standard deviations of the number of top results in the sample.
 DEVIATIONS = 4
 # Scores held at once on a CPU: 8 MB, which fit in its caches; on a GPU, which starts several kernels for each selection
@@ -55,32 +55,32 @@ def sample_step(count: int) -> int:
     return max(count // min(max(count // SAMPLED, FEWEST), MOST), 1)
 
 
-def guess(sampled: Tensor, count: int, depth: int, slack: int) -> Tensor:
+def estimate_threshold(sampled: Tensor, count: int, depth: int, caution: int) -> Tensor:
     """Estimate a score that `depth` passages reach, but hardly more; it must be verified afterwards.
 
     :param sampled: scores of a sample of the `count` passages, (queries, sample).
-    :param slack: 1, or more if the last estimate was too high.
+    :param caution: 1, or more if the last estimate was too high.
     :returns: (1, queries); -inf if the sample is too small.
     """
     size = sampled.shape[1]
     expected = depth * size / count
-    rank = slack * math.ceil(expected + DEVIATIONS * math.sqrt(expected) + 2)
+    rank = caution * math.ceil(expected + DEVIATIONS * math.sqrt(expected) + 2)
     if rank > size:
         return torch.full((1, len(sampled)), -torch.inf, device=sampled.device)
     return sampled.topk(rank, dim=1, sorted=False).values.amin(1)[None]
 
 
-class Sieve:
+class CandidateFilter:
     """If at least `depth` scores reach the estimated threshold, these are the candidates for the top `depth`."""
 
-    def __init__(self, guessed: Tensor, margins: Tensor, depth: int, group: int | None = None) -> None:
+    def __init__(self, estimated: Tensor, margins: Tensor, depth: int, group: int | None = None) -> None:
         """Take estimated thresholds, (1, queries), or -inf, and the margins and the group of a `FirstPass`."""
-        self._guessed, self._margins, self._depth, self._group = guessed, margins, depth, group or GROUP
+        self._estimated, self._margins, self._depth, self._group = estimated, margins, depth, group or GROUP
         # Scores that `depth` passages reach if the estimate is right; (1, queries).
-        self._reached = guessed
+        self._reached = estimated
         # Queries, rows and scores of candidates, their number, and the number at which they are filtered.
         self._held: list[tuple[Tensor, Tensor, Tensor]] = []
-        self._count, self._sift_at = 0, SIFTED_AT * depth * guessed.shape[1]
+        self._count, self._filter_at = 0, FILTERED_AT * depth * estimated.shape[1]
 
     def add(self, first: int, scores: Tensor) -> None:
         """Keep those passages that may be among the top `depth`: from row `first` on, with scores (rows, queries)."""
@@ -92,8 +92,8 @@ class Sieve:
             limits = self._reached - self._margins  # (1, queries)
             place, queries = (scores >= limits).nonzero().unbind(1)
             self._hold(queries, first + place, scores[place, queries])
-        if self._count > self._sift_at:
-            self._sift()
+        if self._count > self._filter_at:
+            self._filter()
 
     def _hold(self, queries: Tensor, rows: Tensor, scores: Tensor) -> None:
         self._held.append((queries, rows, scores))
@@ -109,17 +109,17 @@ class Sieve:
         rows = first + place * scores.shape[1] + chosen[which]
         self._hold(queries[which], rows, members[place, which])
 
-    def left(self) -> tuple[Tensor, bool]:
+    def rows(self) -> tuple[Tensor, bool]:
         """Return the rows of all candidates, padded with -1, (queries, candidates), and whether they are complete.
 
         Candidates are missing if a threshold was too high.
         """
         rows, scores = self._tables()
-        enough = (scores >= self._guessed.T).sum(1) >= self._depth
-        complete = bool((enough | self._guessed[0].isneginf()).all())
+        enough = (scores >= self._estimated.T).sum(1) >= self._depth
+        complete = bool((enough | self._estimated[0].isneginf()).all())
         return rows.where(scores >= (self._floor(scores) - self._margins).T, -1), complete
 
-    def _sift(self) -> None:
+    def _filter(self) -> None:
         """Drop candidates that can no longer be among the top `depth`."""
         rows, scores = self._tables()
         self._reached = torch.maximum(self._reached, self._floor(scores))
@@ -128,21 +128,21 @@ class Sieve:
         queries, columns = queries[kept], columns[kept]
         self._held = [(queries, rows[queries, columns], scores[queries, columns])]
         self._count = len(queries)
-        self._sift_at = max(self._sift_at, 2 * self._count)
+        self._filter_at = max(self._filter_at, 2 * self._count)
 
     def _floor(self, scores: Tensor) -> Tensor:
         """Return a score that `depth` candidates reach, or -inf, (1, queries), from scores, (queries, candidates)."""
         if scores.shape[1] < self._depth:
-            return torch.full_like(self._guessed, -torch.inf)
+            return torch.full_like(self._estimated, -torch.inf)
         return scores.topk(self._depth, dim=1, sorted=False).values.amin(1)[None]
 
     def _tables(self) -> tuple[Tensor, Tensor]:
         """Arrange candidates in tables of rows and scores, (queries, candidates), padded with -1 and -inf."""
         queries, rows, scores = (torch.cat(column) for column in zip(*self._held, strict=True))
-        if self._guessed.shape[1] == 1:
+        if self._estimated.shape[1] == 1:
             return rows[None], scores[None]
         queries, order = queries.sort(stable=True)
-        counts = torch.bincount(queries, minlength=self._guessed.shape[1])
+        counts = torch.bincount(queries, minlength=self._estimated.shape[1])
         columns = torch.arange(len(queries), device=queries.device) - (counts.cumsum(0) - counts)[queries]
         shape, places = (len(counts), int(counts.max())), (queries, columns)
         return (

@@ -106,7 +106,7 @@ class PassageVectors(StackedVectors):
         return self[places], counts
 
 
-class Passages:
+class PassageIndex:
     """The doc_ids and the vectors of all passages, memory-mapped."""
 
     def __init__(self, passages: Shards, vectors: PassageVectors | None = None) -> None:

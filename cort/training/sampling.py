@@ -21,7 +21,7 @@ from cort.config.models import Triples
 from cort.config.training import Epochs
 from cort.formats import tables
 from cort.formats.artifacts import write_artifact
-from cort.formats.ids import positions
+from cort.formats.ids import concatenated, joined, positions
 from cort.formats.records import offsets_of
 from cort.formats.runs import Run, read_run
 from cort.runtime.errors import input_error
@@ -113,7 +113,7 @@ def join_runs(runs: Sequence[Run], first_rank: int, last_rank: int) -> Results:
         kept = np.flatnonzero((ranks >= first_rank) & (ranks <= last_rank))
         parts.append((numbers[run.query_numbers()[kept]], run.doc_ids.take(pa.array(kept)), ranks[kept]))
     queries, ranks = (np.concatenate([part[column] for part in parts]) for column in (0, 2))
-    doc_ids = pa.concat_arrays([part[1] for part in parts])
+    doc_ids = concatenated([part[1] for part in parts])
     if len(runs) > 1:
         # The sort is stable: for the same document and rank, the result of the first run is kept.
         order = np.lexsort((ranks, queries))
@@ -132,7 +132,7 @@ def build_pools(
     Columns: `query_id`, the lists `positives` and `negatives`, `ranks` of the negatives, and the positives among the
     results, `retrieved`. Queries whose longest ranking is shorter than `minimum_results` are dropped.
     """
-    relevant = qrels.filter(pc.greater_equal(qrels["relevance"], relevance_level)).combine_chunks()
+    relevant = qrels.filter(pc.greater_equal(qrels["relevance"], relevance_level))
     query_ids, queries = results.query_ids, results.queries
     judged_queries = positions(relevant["query_id"], query_ids)
     without_results = pc.count_distinct(relevant["query_id"].filter(pa.array(judged_queries < 0))).as_py()
@@ -155,13 +155,13 @@ def build_pools(
         "queries without results": without_results,
     }
     # The sort is stable: positives stay in the order of the file.
-    rows = np.flatnonzero(np.isin(judged_queries, kept))
+    positives, rows = joined(relevant["doc_id"]), np.flatnonzero(np.isin(judged_queries, kept))
     by_query = rows[np.argsort(judged_queries[rows], kind="stable")]
     retrieved = np.flatnonzero(excluded & (left > 0)[queries])
     found = np.bincount(queries[retrieved], minlength=len(query_ids))
     columns = {
         "query_id": query_ids.take(pa.array(kept)),
-        "positives": _lists(judged[kept], relevant["doc_id"].combine_chunks().take(pa.array(by_query))),
+        "positives": _lists(judged[kept], positives.take(pa.array(by_query)).cast(results.doc_ids.type)),
         "negatives": _lists(left[kept], results.doc_ids.take(pa.array(negatives))),
         "ranks": _lists(left[kept], pa.array(results.ranks[negatives], pa.int32())),
         "retrieved": _lists(found[kept], results.doc_ids.take(pa.array(retrieved))),

@@ -3,6 +3,7 @@ import re
 import signal
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -316,6 +317,25 @@ def keep_some(folder, passages, monkeypatch, refused):
         kept = {"checkpoints": folder / "kept", "checkpoint_every": 0}
         refused("index onng", passages=passages, edges=20, threads=2, **kept, output=folder / "index")
     assert kept_vectors(folder) == 200
+
+
+@pytest.mark.parametrize(("cost", "pause"), [(1, 600), (100, 19 * 100), (1000, 12 * 600)])
+def test_checkpoints_take_a_twentieth_of_the_time_or_come_every_two_hours(tmp_path, monkeypatch, cost, pause):
+    now, saved = [0], []
+    monkeypatch.setattr(graph_checkpoints, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    passages = passages_of(tmp_path, unit(1, 10))
+    named = {"checkpoints": str(tmp_path / "kept"), "output": str(tmp_path / "index")}
+    options = graph_checkpoints.GraphBuildOptions(passages=[str(passages)], **named)
+    checkpoints = graph_checkpoints.Checkpoints(options, "cort.index", [])
+    while len(saved) < 3:
+        now[0] += 1
+        if checkpoints.due():
+            saved.append(now[0])
+            now[0] += cost
+            (tmp_path / "work").mkdir()
+            checkpoints.keep(tmp_path / "work", 1)
+            (tmp_path / "work").rmdir()
+    assert saved == [600, 600 + cost + pause, 600 + 2 * (cost + pause)]
 
 
 @pytest.mark.parametrize(("edges", "seed"), [(20, 2), (30, 1)], ids=["other vectors", "other edges"])

@@ -7,7 +7,7 @@ import pytest
 from scipy.sparse import csr_array
 
 from cort.formats import tables
-from cort.formats.runs import order, read_run, strictly_decreasing
+from cort.formats.runs import read_run, strictly_decreasing
 from cort.retrieval.impacts import as_text
 from cort.retrieval.lucene import BY_IMPACTS, LuceneProcess
 
@@ -40,7 +40,7 @@ def oracle(queries, passages):
     doc_ids, impacts = matrix(*passages)
     for query_id, scores in zip(query_ids, (weights @ impacts.T).toarray(), strict=True):
         found = np.flatnonzero(scores)
-        by = found[order([doc_ids[row] for row in found], scores[found])][:DEPTH]
+        by = sorted(found.tolist(), key=lambda row: (-scores[row], doc_ids[row]))[:DEPTH]
         yield query_id, [doc_ids[row] for row in by], scores[by]
 
 

@@ -44,6 +44,16 @@ def test_the_seed_decides_the_bytes(stage, options, name):
 
 
 @each_stage
+@pytest.mark.parametrize("largest", [1, 200])
+def test_ids_of_more_than_two_gigabytes_change_no_byte(world, stage, options, name, largest, monkeypatch):
+    # Those of one part may need longer offsets, and those of another not.
+    changes = {"run": [world.path("ranking.trec")] * 2} | ({"random": 1} if name == "pairs" else {})
+    expected = stage(name, **options(name, **changes)).read_bytes()
+    monkeypatch.setattr("cort.formats.ids.LARGEST_OFFSET", largest)
+    assert stage(name, **options(name, **changes)).read_bytes() == expected
+
+
+@each_stage
 def test_epochs_differ_and_fewer_epochs_are_the_first_ones(sample, name):
     rows = sample(name)
     epochs = [[row | {"epoch": 0} for row in group] for _, group in itertools.groupby(rows, lambda row: row["epoch"])]

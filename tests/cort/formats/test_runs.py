@@ -5,10 +5,10 @@ import pyarrow as pa
 import pytest
 import pytrec_eval
 
-from cort.formats import runs
+from cort.formats import pairs, runs
 from cort.formats.ids import positions
 from cort.formats.records import Ranking
-from cort.formats.runs import Run, order, read_run, strictly_decreasing, top, write_run, write_runs
+from cort.formats.runs import Run, read_run, strictly_decreasing, top, write_run, write_runs
 from cort.runtime.errors import InputError
 from tests.support.common import write_file
 
@@ -94,7 +94,7 @@ def test_the_order_of_lines_does_not_matter(tmp_path, monkeypatch, arranged, see
         expected[query].append((doc, float(score)))
     for results in expected.values():
         results.sort(key=lambda result: (-result[1], result[0].encode()))
-    for name, size in (("runs.ROWS_PER_SORT", 7), ("lines.ARROW_BLOCK", 1000)):
+    for name, size in (("ordering.ROWS_PER_SORT", 7), ("lines.ARROW_BLOCK", 1000)):
         monkeypatch.setattr(f"cort.formats.{name}", size)
         run = read_run(write_file(tmp_path / "x", text))
         assert run.query_ids == list(expected)
@@ -118,7 +118,7 @@ def test_ids_of_more_than_two_gigabytes_are_joined_with_longer_offsets(tmp_path,
 
 
 def test_documents_with_equal_hashes_are_distinguished(tmp_path, monkeypatch):
-    monkeypatch.setattr(runs, "hashes", lambda ids: np.zeros(len(ids), dtype=np.uint64))
+    monkeypatch.setattr(pairs, "hashes", lambda ids: np.zeros(len(ids), dtype=np.uint64))
     assert contents(read_run(write_file(tmp_path / "x", TEXT))) == EXPECTED
     with pytest.raises(InputError, match="row 5: found document 'a' again in the ranking of query '2'"):
         read_run(write_file(tmp_path / "x", TEXT + "2 Q0 a 9 0 x\n"))
@@ -129,11 +129,6 @@ def test_concatenated_rankings_are_lowered_independently():
     number = np.repeat(np.arange(len(scores)), [len(part) for part in scores])
     apart = [strictly_decreasing(np.array(part)) for part in scores]
     assert np.array_equal(strictly_decreasing(np.concatenate(scores), number), np.concatenate(apart))
-
-
-def test_order_is_by_score_then_doc_id():
-    doc_ids, scores = ["b", "a", "10", "9", "ü", "z"], np.array([1.0, 1, 2, 2, 1, 1])
-    assert [doc_ids[i] for i in order(doc_ids, scores)] == ["10", "9", "a", "b", "z", "ü"]
 
 
 @pytest.mark.parametrize(
@@ -163,7 +158,7 @@ def random_rankings(seed):
         doc_ids = [f"d{number}" for number in generator.permutation(50)[: generator.integers(1, 50)]]
         # Few distinct scores of very different sizes: ties everywhere, also of 0.
         scores = generator.integers(-2, 3, len(doc_ids)) * 10.0 ** generator.integers(-3, 3)
-        by = order(doc_ids, scores)
+        by = sorted(range(len(doc_ids)), key=lambda i: (-scores[i], doc_ids[i]))
         yield Ranking(f"q{query}", [doc_ids[i] for i in by], scores[by])
 
 
