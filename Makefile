@@ -25,7 +25,7 @@ option = $(if $(value $2),$1 $(call quoted,$2))
 needed = $1 $(if $(value $2),$(call quoted,$2),$(error set $2=...))
 
 .DEFAULT_GOAL := results
-.PHONY: results summary inspect verdict matrix gate compare explore plan why environment test lint bench gpu-check crash-test slurm-test full-size smoke-test docs lock clean-cache clean
+.PHONY: results summary inspect verdict matrix gate compare publish explore plan why environment test lint bench gpu-check crash-test slurm-test full-size smoke-test docs lock clean-cache clean
 
 # make expands a recipe after its prerequisites are made, so $(shell) below is the time at which the build starts.
 results: environment
@@ -76,6 +76,11 @@ gate: environment
 compare: environment
 	@$(BIN)/python -m workflow.versus $(call needed,--a,A) $(call needed,--b,B) $(call needed,--split,SPLIT) \
 		$(call option,--system,SYSTEM)
+
+# Pushes the model folder MODEL=results/... to the repository REPO=USER/NAME of a hub, with your token from HF_TOKEN.
+# A new repository is private, unless OPTIONS="--visibility public".
+publish: environment
+	$(BIN)/python -m cort.publish $(call needed,--model,MODEL) $(call needed,--repo,REPO) $(OPTIONS)
 
 plan: environment
 	$(BIN)/python -m workflow.plan --configfile $(call quoted,CONFIG)

@@ -33,7 +33,7 @@ from cort.formats import tables
 from cort.formats.artifacts import json_option
 from cort.formats.cleaning import Form, convert
 from cort.formats.records import offsets_of
-from cort.models.hub import find_folder, save_plain
+from cort.models.hub import opened_folder, save_plain
 from cort.models.layout import refusing
 from cort.runtime import cli
 from cort.runtime.errors import input_error
@@ -201,11 +201,13 @@ def fetch_pretrained(name: str, revision: str | None, seed: int, folder: Path) -
     """
     import torch
 
+    from cort.models.card import Origin
     from cort.models.loading import load_transformer
 
-    source = find_folder(name, revision)
-    torch.manual_seed(seed)
-    model = save_plain(source, lambda: load_transformer(source, dtype="auto"), folder)
+    with opened_folder(name, revision, folder) as source:
+        torch.manual_seed(seed)
+        model = save_plain(source, lambda: load_transformer(source, dtype="auto"), folder)
+        Origin.of(source, None if Path(name).is_dir() else name).write(folder)
     log.info("loaded %s: %s, %d weights", name, model.config.model_type, model.num_parameters())
 
 

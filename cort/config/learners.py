@@ -14,6 +14,7 @@ from cort.config.models import (
     Checkpoint,
     Described,
     DescribedLengths,
+    FinishedVectors,
     Hub,
     Lengths,
     PairLearning,
@@ -68,7 +69,7 @@ Learner: TypeAlias = LearningEncoder | LearningReranker
 # Encoders.
 
 
-class ReleasedDense(Vectors, Described, DescribedLengths, Hub, Prompts, AutoPrecise):
+class ReleasedDense(FinishedVectors, Described, DescribedLengths, Hub, Prompts, AutoPrecise):
     """A released dense encoder."""
 
 
@@ -82,7 +83,7 @@ class TrainedDense(LearningEncoder, Vectors, Representation, Started, Precise):
     """A trained dense encoder."""
 
 
-class ImportedDense(Checkpoint, Vectors, Representation, Started, Precise):
+class ImportedDense(Checkpoint, FinishedVectors, Representation, Started, Precise):
     """An imported encoder."""
 
     released: Text
@@ -91,7 +92,7 @@ class ImportedDense(Checkpoint, Vectors, Representation, Started, Precise):
     match."""
 
 
-class ServedDense(Vectors, Service):
+class ServedDense(FinishedVectors, Service):
     """An encoder behind an API."""
 
 

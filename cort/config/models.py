@@ -11,7 +11,19 @@ from pydantic import AfterValidator, Field
 
 from cort.config.fields import Cleaning, Listed, PrecisionOrAuto, Revision, one_or_more
 from cort.config.training import Training
-from cort.runtime.sections import FIRST_FITTING, NO_TRUTH, UNIQUE, Maybe, Names, Section, Text, by_name, within
+from cort.runtime.sections import (
+    FIRST_FITTING,
+    INCREASING,
+    NO_TRUTH,
+    UNIQUE,
+    Maybe,
+    Names,
+    Section,
+    Several,
+    Text,
+    by_name,
+    within,
+)
 
 Pooling: TypeAlias = Literal["cls", "mean", "last"]
 Similarity: TypeAlias = Literal["angular", "cosine", "inner_product"]
@@ -102,10 +114,17 @@ class ReleasedExamples(Selection):
 
 
 class Triples(Examples):
-    """Triples of a system."""
+    """Ranks of triples."""
 
     first_rank: int = Field(8, ge=1, le=100_000)
     """First rank of negatives."""
+
+
+class DrawnTriples(Triples):
+    """Triples of a system."""
+
+    negatives: int = Field(1, ge=1, le=1000)
+    """Negatives per positive, all of one query; queries with fewer are dropped, and counted."""
 
 
 class FileTriples(Triples, ReleasedExamples):
@@ -113,7 +132,7 @@ class FileTriples(Triples, ReleasedExamples):
 
 
 #: where an encoder's training triples come from
-AnyTriples: TypeAlias = Annotated[FileTriples | Triples, FIRST_FITTING]
+AnyTriples: TypeAlias = Annotated[FileTriples | DrawnTriples, FIRST_FITTING]
 
 
 class Pairs(Examples):
@@ -258,14 +277,22 @@ class Vectors(Section):
     """One vector per text (`dense`), or weights of the vocabulary's tokens (`sparse`, SPLADE), which Lucene indexes."""
     storage: Literal["fp32", "fp16"] = "fp32"
     """Type of the stored vectors."""
-    matryoshka: Maybe[bool] = None
-    """Fewer numbers are the first ones, as the model was trained for that; otherwise, principal components."""
+    matryoshka: Maybe[bool | Annotated[Several[Width], Field(min_length=1), INCREASING]] = None
+    """Fewer numbers are the first ones, as the model was trained for that; otherwise, principal components. A list such
+    as `[64, 128, 256]` trains it: the loss is added up over so many first numbers of each vector, and over all."""
     onng: Onng = Field(default_factory=Onng)
     """ONNG index, built when a system uses it."""
     hnsw: Hnsw = Field(default_factory=Hnsw)
     """HNSW index, built when a system uses it."""
     ivfpq: IvfPq = Field(default_factory=IvfPq)
     """IVF-PQ index of faiss, built when a system uses it."""
+
+
+class FinishedVectors(Vectors):
+    """Vectors of a dense encoder that is not trained here."""
+
+    matryoshka: Maybe[bool] = None
+    """Fewer numbers are the first ones, as the model was trained for that; otherwise, principal components."""
 
 
 class Sparse(Section):
@@ -319,10 +346,10 @@ class Learning(Checkpoint):
     queries; `gpl`, for queries generated from documents. Keys set here override them."""
     training: Training = Field(default_factory=Training)
     """Hyper-parameters of the optimisation."""
-    triples: AnyTriples = Field(default_factory=Triples)
+    triples: AnyTriples = Field(default_factory=DrawnTriples)
     """Where training triples come from."""
     teacher: Annotated[Maybe[Text], Names("rerankers")] = None
-    """Name under `rerankers`, from whose scores of the triples `margin_mse` learns."""
+    """Name under `rerankers`, from whose scores of the triples `margin_mse` and `kl` learn."""
     start: Annotated[Maybe[Text], Names("encoders")] = None
     """Encoder of the same base model to start from; with its run as `triples.system`, a second round of training with
     harder negatives."""

@@ -5,13 +5,18 @@ The workflow takes this file for the whole folder: it changes whenever a weight 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+import yaml
 
 from cort import __version__
 from cort.runtime.checksums import checksum
+
+log = logging.getLogger(__name__)
 
 # As in `cort.config.paths`, which imports what does not belong to the program of a training.
 CARD = "README.md"
@@ -33,23 +38,84 @@ query = "what is a dense ranker"
 print(model.predict([(query, "A dense ranker compares vectors."), (query, "Bread is baked.")]))"""
 
 
+class Origin(NamedTuple):
+    """The model that another one began as, by its name on a hub, and its licence."""
+
+    base_model: str | None = None
+    license: str | None = None
+
+    @classmethod
+    def of(cls, folder: Path, name: str | None = None) -> Origin:
+        """Read the card in a model's folder.
+
+        :param name: of the model on a hub; by default the base model that the card names.
+        """
+        card = folder / CARD
+        found: Any = {}
+        if card.is_file():
+            parts = card.read_text(encoding="utf-8", errors="replace").split("---\n", 2)
+            try:
+                found = yaml.safe_load(parts[1]) if len(parts) == 3 and not parts[0].strip() else {}
+            except yaml.YAMLError:
+                log.warning("%s: its header is no YAML; the licence of the model remains unknown", card)
+        values = (found.get(key) if isinstance(found, dict) else None for key in cls._fields)
+        named, terms = (value if isinstance(value, str) else None for value in values)
+        return cls(name or named, terms)
+
+    def write(self, folder: Path) -> None:
+        """Write a card with nothing else, which models that begin with this one read."""
+        if known := {key: value for key, value in self._asdict().items() if value}:
+            (folder / CARD).write_text(f"---\n{yaml.safe_dump(known)}---\n", encoding="utf-8", newline="\n")
+
+
 def write_card(
-    folder: Path, name: str, kind: str | None, settings: Mapping[str, Any], notes: Sequence[str] = ()
+    folder: Path,
+    name: str,
+    kind: str | None,
+    settings: Mapping[str, Any],
+    notes: Sequence[str] = (),
+    origin: Origin | None = None,
+    data: str | None = None,
+    measures: Mapping[str, float] | None = None,
 ) -> None:
     """Write the card of a model whose other files are in a folder.
 
     :param kind: class of sentence-transformers that loads the folder; None if only this project does.
+    :param data: name of the data that it was trained on.
+    :param measures: of its validation queries.
     """
-    lines = ["---"]
+    from huggingface_hub import EvalResult, ModelCardData
+
+    (task, tags), code = USES[kind] if kind else (None, []), PREDICT if kind == "CrossEncoder" else ENCODE
+    results = [
+        EvalResult("information-retrieval", data or "", f"{data}, validation", measure, round(value, 4))
+        for measure, value in (measures or {}).items()
+    ]
+    header = ModelCardData(
+        **(origin or Origin())._asdict(),
+        datasets=[data] if data else None,
+        library_name="sentence-transformers" if kind else None,
+        pipeline_tag=task,
+        tags=[*tags, "cort"],
+        metrics=list(measures or ()) or None,
+        model_name=name if results else None,
+        eval_results=results or None,
+    )
     if kind:
-        (task, tags), code = USES[kind], PREDICT if kind == "CrossEncoder" else ENCODE
-        lines += ["library_name: sentence-transformers", f"pipeline_tag: {task}", "tags:"]
-        lines += [f"- {tag}" for tag in [*tags, "cort"]]
         use = ["```python", f"from sentence_transformers import {kind}", "", f'model = {kind}("{name}")', code, "```"]
     else:
-        lines += ["tags:", "- cort"]
         use = ["Only the CoRT workflow loads this kind of model."]
-    lines += ["---", "", f"# {name}", "", *use, "", *(line for note in notes for line in (note, ""))]
+    lines = [
+        "---",
+        header.to_yaml(),
+        "---",
+        "",
+        f"# {name}",
+        "",
+        *use,
+        "",
+        *(line for note in notes for line in (note, "")),
+    ]
     lines += _table("Settings", ("key", "value"), {key: str(value) for key, value in settings.items()})
     files = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != CARD)
     sums = {path.relative_to(folder).as_posix(): checksum(path) for path in files}

@@ -13,6 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from cort.models.transformer import agrees
+
 #: architectures whose layers were compared with those of transformers
 BERT_LIKE = ("albert", "bert", "electra", "roberta", "xlm-roberta")
 # Names of a linear layer and its activation in a module.
@@ -72,16 +74,18 @@ def _gelu(activation: object) -> tuple[str, str] | None:
 @cache
 def is_right(kind: torch.dtype) -> bool:
     """Tell whether torch has these layers for numbers of a type on this processor, and they compute what its own do."""
-    generator, double = torch.Generator().manual_seed(1), torch.float64
+    generator = torch.Generator().manual_seed(1)
     weight, states, bias = (torch.randn(rows, SIZE, generator=generator).to(kind) for rows in (SIZE, 8, 1))
-    # Elsewhere, a new layer would draw its weights from the global random state.
-    layer = nn.Linear(SIZE, SIZE, device="meta")
-    layer.weight, layer.bias = nn.Parameter(weight / SIZE**0.5), nn.Parameter(bias[0])
-    exact = functional.linear(states.to(double), layer.weight.to(double), layer.bias.to(double))  # (8, SIZE)
+
+    def compute(kind: torch.dtype, _: torch.device) -> Tensor:
+        inputs, factors, added = (part.to(kind) for part in (states, weight / SIZE**0.5, bias[0]))
+        if kind == torch.float64:
+            return functional.gelu(functional.linear(inputs, factors, added))  # (8, SIZE)
+        # Elsewhere, a new layer would draw its weights from the global random state.
+        layer = nn.Linear(SIZE, SIZE, device="meta")
+        layer.weight, layer.bias = nn.Parameter(factors), nn.Parameter(added)
+        found: Tensor = FusedLinear(layer, ("gelu", "none"))(inputs)
+        return found
+
     with torch.no_grad():
-        try:
-            found = FusedLinear(layer, ("gelu", "none"))(states)
-        except (RuntimeError, AttributeError):  # what it lacks
-            return False
-        error = (found - functional.gelu(exact)).abs().max()
-    return bool(error <= TOLERANCE * torch.finfo(kind).eps)
+        return agrees(compute, kind, torch.device("cpu"), TOLERANCE * torch.finfo(kind).eps)

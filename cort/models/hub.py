@@ -3,38 +3,60 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from cort.models.layout import Settings, check_model, refusing
+from cort.models.layout import ADAPTER, Settings, check_model, refusing
 from cort.models.settings import REVISION
 from cort.models.tokenizer import PROBE, check_vocabulary
-from cort.runtime.errors import input_error, shorten
+from cort.runtime.errors import input_error, naming, shorten
+from cort.runtime.files import temporary_folder
 from cort.runtime.hub import fetch_snapshot
 
-# Files to download from a hub's repository: settings, tokenizer and weights, but not those for other libraries.
+# Files to download from a hub's repository: settings, tokenizer, weights and card, but not those for other libraries.
 WANTED = ["*.json", "*.txt", "*.jinja", "*.model", "artifact.metadata", "model*.safetensors", "*/model.safetensors"]
+WANTED += ["adapter_model.safetensors", "README.md"]
 UNWANTED = ["onnx/*", "openvino/*"]
 
 
-def find_folder(name: str, revision: str | None) -> Path:
+@contextmanager
+def opened_folder(name: str, revision: str | None, output: str | Path) -> Iterator[Path]:
+    """Find the folder of a complete model; that of an adapter is merged, for a while beside `output`, with its base.
+
+    :raises InputError: for a missing model, or a hub name without a commit.
+    """
+    folder = find_folder(name, revision)
+    if not (folder / ADAPTER).is_file():
+        check_model(folder, "config.json", "modules.json")
+        yield folder
+        return
+    from cort.models.lora import base_of, merge_adapter
+
+    with temporary_folder(output) as work, naming(folder, work):
+        base = find_folder(*base_of(folder), place=f"{folder / ADAPTER}: base_model_name_or_path")
+        merge_adapter(base, folder, work)
+        yield work
+
+
+def find_folder(name: str, revision: str | None, place: str = "--pretrained") -> Path:
     """Find a model's folder, or download it from a hub.
 
-    :raises InputError: for a missing model, a hub name without a commit, or an adapter.
+    :param place: where its name is written.
+    :raises InputError: for a missing model, or a hub name without a commit.
     """
     folder = Path(name)
     if not folder.is_dir():
         if name.startswith((".", "/", "~")) or name.count("/") > 1:
-            raise input_error("--pretrained", f"{name!r}, no such folder", "a folder, or a hub name", "fix the path")
+            raise input_error(place, f"{name!r}, no such folder", "a folder, or a hub name", "fix the path")
         if revision is None or not REVISION.fullmatch(revision):
             # The name of a branch may later point to another model.
             without = "without a revision" if revision is None else f"at revision {shorten(revision)}"
             found, expected = f"{name!r}, not a folder, {without}", "a folder, or a hub name with its revision"
-            raise input_error("--pretrained", found, expected, "name the commit to use, 40 hexadecimal digits")
+            raise input_error(place, found, expected, "name the commit to use, 40 hexadecimal digits")
         fix = "check name, revision and network, or name a local folder"
         folder = fetch_snapshot(name, revision, "a model on the hub", fix, allow=WANTED, ignore=UNWANTED)
-    check_model(folder, "config.json", "modules.json")
     return folder
 
 

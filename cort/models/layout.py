@@ -28,6 +28,8 @@ PROMPTED = "include_prompt"
 PAIR_PROMPT = "pair_prompt.json"
 #: settings of a Transformer module; older releases of sentence-transformers named the file after the model
 TRANSFORMER = "sentence_*_config.json"
+#: settings of an adapter (LoRA), which belongs to another model
+ADAPTER = "adapter_config.json"
 # Upper limit of a length in tokens and of a vector's size.
 LONGEST = 100_000
 #: libraries whose releases can change what a model computes
@@ -88,7 +90,7 @@ def has_modules(folder: str | Path) -> bool:
 
 
 def check_model(folder: Path, *indexes: str) -> None:
-    """Refuse a folder with none of these files, or with an adapter (LoRA), which transformers ignores without peft."""
+    """Refuse a folder with none of these files, or with an adapter (LoRA), which transformers may or may not load."""
     if adapters := sorted(path.name for path in folder.glob("adapter_*")):
         fix = "merge it into the weights with peft's merge_and_unload() and save that model with save_pretrained"
         raise input_error(folder, f"the adapter {shorten(adapters[0])}", "a model with complete weights", fix)

@@ -17,7 +17,7 @@ from torch.nn import functional
 
 from cort.models.batching import Packing
 from cort.models.fused import BERT_LIKE
-from cort.models.transformer import PRECISIONS
+from cort.models.transformer import PRECISIONS, agrees, replace_forward
 
 #: name of the attention in transformers
 NAME = "cort_packed"
@@ -37,9 +37,8 @@ def pack(transformer: Any) -> None:
     AttentionMaskInterface.register(NAME, sdpa_mask)
     base = transformer.base_model
     base.set_attn_implementation(NAME)
-    # No hooks: sentence-transformers calls `forward`.
-    vars(base)["forward"] = partial(_without_mask, base.forward)
-    vars(base.encoder)["forward"] = partial(_packed, base.encoder.forward)
+    replace_forward(base, partial(_without_mask, base.forward))
+    replace_forward(base.encoder, partial(_packed, base.encoder.forward))
 
 
 def can_pack(transformer: Any, device: torch.device, precision: str) -> bool:
@@ -53,7 +52,7 @@ def can_pack(transformer: Any, device: torch.device, precision: str) -> bool:
 
 @cache
 def is_right(precision: str, device: torch.device, size: int) -> bool:
-    """Tell whether attention and its gradients are those of double precision, up to rounding."""
+    """Tell whether a device computes attention and its gradients right in a precision."""
     inputs = torch.randn(3, 1, HEADS, sum(LENGTHS), size, generator=torch.Generator().manual_seed(1))
     lengths = np.array(LENGTHS)
 
@@ -63,14 +62,10 @@ def is_right(precision: str, device: torch.device, size: int) -> bool:
         query, key, value = states
         attended = attend(query, key, value, starts, longest, 0.0, size**-0.5)  # (1, tokens, heads, size)
         [gradients] = torch.autograd.grad(attended.square().sum(), states)
-        return torch.cat([attended.detach().reshape(-1), gradients.reshape(-1)]).double().cpu()
+        return torch.cat([attended.detach().reshape(-1), gradients.reshape(-1)])
 
-    try:
-        with torch.inference_mode(False), torch.enable_grad():
-            found, expected = compute(PRECISIONS[precision], device), compute(torch.float64, torch.device("cpu"))
-    except RuntimeError:  # what the device lacks
-        return False
-    return bool((found - expected).abs().max() <= TOLERANCE)
+    with torch.inference_mode(False), torch.enable_grad():
+        return agrees(compute, PRECISIONS[precision], device, TOLERANCE)
 
 
 def attend(

@@ -15,7 +15,7 @@ from torch.nn import functional
 
 from cort.formats.shards import KEY
 from cort.models.fused import fuse_linear_layers
-from cort.models.transformer import PRECISIONS
+from cort.models.transformer import PRECISIONS, agrees, replace_forward
 from cort.runtime.errors import input_error
 from cort.runtime.files import temporary_folder, write_text
 
@@ -78,7 +78,7 @@ def products_in(precision: str) -> Iterator[None]:
 def multiply_in(precision: str, transformer: nn.Module) -> None:
     """Have a transformer compute its products in tf32, if that is the precision."""
     if precision == "tf32":
-        vars(transformer)["forward"] = products_in(precision)(transformer.forward)
+        replace_forward(transformer, products_in(precision)(transformer.forward))
 
 
 def place(model: nn.Module, device: torch.device, precision: str, parts: Sequence[nn.Module]) -> None:
@@ -99,7 +99,7 @@ def place(model: nn.Module, device: torch.device, precision: str, parts: Sequenc
 
 @cache
 def is_right(precision: str, device: torch.device) -> bool:
-    """Whether a layer computed in a precision on a device is that of double precision, up to rounding."""
+    """Tell whether a device computes a layer right in a precision."""
     generator = torch.Generator().manual_seed(1)
     inputs, weights = (torch.randn(rows, INPUTS, generator=generator) for rows in (ROWS, INPUTS))
     padding = torch.arange(ROWS) < ROWS - 7  # (rows,)
@@ -109,16 +109,12 @@ def is_right(precision: str, device: torch.device) -> bool:
         heads = states.reshape(1, ROWS, HEADS, -1).transpose(1, 2)  # (1, heads, rows, size of a head)
         mask = padding.to(device).expand(1, 1, ROWS, ROWS)
         attended = functional.scaled_dot_product_attention(heads, heads, heads, mask).transpose(1, 2).flatten(2)[0]
-        return functional.gelu(functional.layer_norm(states + attended, (INPUTS,))).double().cpu()
+        return functional.gelu(functional.layer_norm(states + attended, (INPUTS,)))
 
     if precision == "tf32" and device.type != "cuda":
         return False
-    try:
-        with products_in(precision):
-            found = layer(PRECISIONS[precision], device)
-    except RuntimeError:  # what it lacks
-        return False
-    return bool((found - layer(torch.float64, torch.device("cpu"))).abs().max() <= TOLERANCE)
+    with products_in(precision):
+        return agrees(layer, PRECISIONS[precision], device, TOLERANCE)
 
 
 def choose(device: torch.device) -> str:

@@ -23,7 +23,7 @@ from cort.models.building import EMBEDDING, new_transformer, set_tokenizer
 from cort.models.layout import TASKS, has_modules
 from cort.models.modules import TextModel, route
 from cort.models.settings import EncoderSettings
-from cort.models.transformer import single
+from cort.models.transformer import replace_forward, single
 from cort.runtime.errors import input_error
 
 # With normalised states of n numbers, the logits of a text's own tokens are up to sqrt(n) times the size of embeddings,
@@ -50,7 +50,7 @@ class SparseEncoder(TextModel):
         self._most: int | None = model.max_active_dims
         for module in self.modules():
             if type(module).__name__ == "SpladePooling" and getattr(module, "pooling_strategy", "") == "max":
-                vars(module)["forward"] = partial(pooled, str(module.activation_function))
+                replace_forward(module, partial(pooled, str(module.activation_function)))
 
     def forward(self, batch: Mapping[str, Any]) -> Tensor:
         """Encode framed texts of one kind, (batch, length); returns (batch, vocabulary)."""

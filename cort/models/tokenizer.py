@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cort.formats.artifacts import read_json
-from cort.formats.cleaning import OTHERS
+from cort.formats.cleaning import OTHERS, convert
 from cort.models.layout import read_prompts, refusing, tokenizer_folder
 from cort.models.settings import FIX
 from cort.runtime.errors import input_error
 
 if TYPE_CHECKING:
-    from tokenizers import Tokenizer
+    import pyarrow as pa
+    from tokenizers import Encoding, Tokenizer
 
 # Any text.
 PROBE = "a"
@@ -143,6 +144,17 @@ def template_of(folder: str | Path, tokenizer: Tokenizer, pad: int, segments: bo
         vocabulary = max(tokenizer.get_vocab(with_added_tokens=True).values()) + 1
     frame = tuple(before), tuple(after), tuple(between)
     return Template(*frame, pair.type_ids[second], pad, vocabulary, single.type_ids[start], segments)
+
+
+def encode(
+    folder: str | Path, tokenizer: Tokenizer, around: tuple[str, str], texts: pa.Array, form: str
+) -> list[Encoding]:
+    """Clean texts, put the prompt that is `around` them before and after, and tokenize; without special tokens."""
+    before, after = around
+    converted = [f"{before}{text}{after}" for text in convert(texts, form).to_pylist()]
+    with refusing(Path(folder) / "tokenizer.json"):
+        encodings: list[Encoding] = tokenizer.encode_batch_fast(converted, add_special_tokens=False)
+    return encodings
 
 
 def check_vocabulary(folder: str | Path, tokens: int, most: int) -> None:

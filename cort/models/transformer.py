@@ -151,6 +151,26 @@ def name_of(device: torch.device) -> str:
     return torch.cuda.get_device_name(device) if device.type == "cuda" else name_of_processor()
 
 
+def agrees(
+    compute: Callable[[torch.dtype, torch.device], Tensor], kind: torch.dtype, where: torch.device, tolerance: float
+) -> bool:
+    """Tell whether a device computes with numbers of a type what the CPU does in double precision, up to rounding.
+
+    :param compute: of a type and a device; a RuntimeError or AttributeError says that the device lacks something.
+    :param tolerance: largest error of a number.
+    """
+    try:
+        found = compute(kind, where).double().cpu()
+    except (RuntimeError, AttributeError):
+        return False
+    return bool((found - compute(torch.float64, torch.device("cpu"))).abs().max() <= tolerance)
+
+
+def replace_forward(module: nn.Module, forward: Callable[..., Any]) -> None:
+    """Replace the forward pass of a module, whose weights keep their names; sentence-transformers runs no hooks."""
+    vars(module)["forward"] = forward
+
+
 def in_single_precision(head: nn.Module) -> None:
     """Have a layer read states in single precision."""
     head.register_forward_pre_hook(lambda _, states: tuple(map(single, states)))

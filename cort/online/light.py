@@ -15,12 +15,11 @@ import pyarrow as pa
 
 from cort.config.fields import PrecisionOrAuto
 from cort.config.systems import WHOLE, Reduced
-from cort.formats.cleaning import convert
 from cort.formats.records import Ranking
 from cort.formats.shards import STORAGE, all_ids, open_shards
 from cort.models.layout import model_fingerprint, read_prompts
 from cort.models.light import Vectors, static_encoder
-from cort.models.tokenizer import load_tokenizer
+from cort.models.tokenizer import encode, load_tokenizer
 from cort.retrieval.rankings import DocIds
 from cort.runtime.errors import input_error
 from cort.systems.base import System
@@ -57,14 +56,13 @@ class Tokenizer:
     """Token ids of a few texts, as the stage `tokenize` computes them in bulk."""
 
     def __init__(self, folder: Path, form: str) -> None:
-        self._tokenizer, self._form, self._prompts = load_tokenizer(folder), form, read_prompts(folder)
+        self._folder, self._tokenizer, self._form = folder, load_tokenizer(folder), form
+        self._prompts = read_prompts(folder)
 
     def __call__(self, texts: Sequence[str], kind: str = "query") -> list[TokenIds]:
         """Clean and tokenize texts, without special tokens."""
-        before, after = self._prompts[kind]
-        converted = [f"{before}{text}{after}" for text in convert(pa.array(texts, pa.string()), self._form).to_pylist()]
-        encodings = self._tokenizer.encode_batch_fast(converted, add_special_tokens=False)
-        return [np.array(encoding.ids, dtype=np.int32) for encoding in encodings]
+        given = self._prompts[kind], pa.array(texts, pa.string()), self._form
+        return [np.array(one.ids, dtype=np.int32) for one in encode(self._folder, self._tokenizer, *given)]
 
 
 class LightSearch:

@@ -51,12 +51,12 @@ class Guide:
     def too_near(self, triples: Rows) -> npt.NDArray[np.bool_]:
         """Find passages that score above ``(1 - margin)`` times the positive's score, if that is not negative.
 
-        :param triples: rows of queries, positives and negatives, (3, mini-batches, n).
-        :returns: (mini-batches, n, 2n); the value for a query's own positive is meaningless.
+        :param triples: rows of queries, positives and k negatives, (2 + k, mini-batches, n).
+        :returns: (mini-batches, n, (1 + k) n); the value for a query's own positive is meaningless.
         """
         queries, *passages = triples
         vectors = self.queries.of(queries), self.passages.of(np.concatenate(passages, axis=-1))
-        scores = vectors[0] @ vectors[1].swapaxes(-1, -2)  # (mini-batches, n, 2n)
+        scores = vectors[0] @ vectors[1].swapaxes(-1, -2)  # (mini-batches, n, (1 + k) n)
         own = np.diagonal(scores, axis1=-2, axis2=-1)[..., None]  # (mini-batches, n, 1)
         near: npt.NDArray[np.bool_] = scores > own - self.margin * np.abs(own)
         return near
@@ -96,8 +96,8 @@ def _exchanged(own: list[Vectors], parts: list[Rows], dimension: int, processes:
 
 def report_left_out(guide: Guide, triples: Rows) -> None:
     """Log which share of the hard negatives is left out, by the first triples."""
-    some = triples[:, :TRIPLES_REPORTED, None]  # (3, triples, 1)
-    share = 100 * guide.too_near(some)[..., 1].mean()
+    some = triples[:, :TRIPLES_REPORTED, None]  # (2 + k, examples, 1)
+    share = 100 * guide.too_near(some)[..., 1:].mean()
     log.log(
         logging.WARNING if share > 50 else logging.INFO, "left out as likely relevant: %.1f %% of hard negatives", share
     )

@@ -7,7 +7,7 @@ import math
 import os
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from cort.formats.artifacts import write_artifact
-from cort.models.card import write_card
+from cort.models.card import Origin, write_card
 from cort.models.layout import identity, model_fingerprint
 from cort.models.modules import TextModel
 from cort.models.precision import forget, products_in, settle
@@ -63,8 +63,8 @@ class Task:
 
     `split` joins the mini-batches of an update, given as positions of their examples, into micro-batches while there is
     room. `losses` computes one number per mini-batch of a micro-batch, `validate` evaluates held-out examples, and
-    `save` writes the model under a name. `unranked` is the measure of the validation candidates in the order of the
-    first stage, which a re-ranker should exceed.
+    `save` writes the model under a name, with measures of held-out queries for its card. `unranked` is the measure of
+    the validation candidates in the order of the first stage, which a re-ranker should exceed.
     """
 
     model: nn.Module
@@ -73,7 +73,7 @@ class Task:
     split: Callable[[Rows, int, Room], list[MicroBatch]]
     losses: Callable[[MicroBatch, Forward], Tensor]
     validate: Callable[[Forward], Validation]
-    save: Callable[[str], None]
+    save: Callable[[str, Mapping[str, float]], None]
     unranked: float | None = None
 
 
@@ -84,6 +84,10 @@ def train(options: Options, make_task: Callable[[Options], Task]) -> None:
     """
     make_deterministic(options.seed, options.threads, options.deterministic)
     task = make_task(options)
+    if options.lora_rank is not None:
+        from cort.models.lora import adapt
+
+        adapt(task.model, options.lora_rank, options.seed)
     checkpoints: Checkpoints | None = None
     if options.checkpoints is not None:
         checkpoints = Checkpoints(options.checkpoints, partial(_identity, options), options.checkpoint_every)
@@ -123,15 +127,21 @@ def _identity(options: TrainingOptions) -> str:
     return identity(stage_name(options), decisive, inputs, options.base_model)
 
 
-def save_trained(model: Any, options: TrainingOptions, name: str) -> None:
+def save_trained(model: Any, options: TrainingOptions, name: str, measures: Mapping[str, float]) -> None:
     """Write the model folder of a name, "best" or "last", with its card, atomically."""
     output = Path(options.output)
-    settings = {key: value for key, value in options.decisive().items() if value is not None}
+    if options.lora_rank is not None:
+        from cort.models.lora import merged
+
+        model = merged(model)
+    settings = {key: value for key, value in options.decisive().items() if value not in (None, ())}
     with atomic_folder(output / name) as folder:
         model.save(folder)
         kind = type(model.saved).__name__ if hasattr(model, "saved") else None
         notes = [FIXED] if options.cleaning == "fixed" else []
-        write_card(folder, output.name, None if vars(options).get("term_weights") else kind, settings, notes)
+        kind = None if vars(options).get("term_weights") else kind
+        origin = Origin.of(Path(options.base_model))
+        write_card(folder, output.name, kind, settings, notes, origin, options.data, measures)
 
 
 def fit(
@@ -208,9 +218,11 @@ class _Loop:
         selection = Selection(settings.best_model_metric, start, best, now.best_step, self.task.unranked)
         report_gain(selection, settings.require_gain)
         if self.first:
-            self.task.save("last")
+            metric, measured = settings.best_model_metric, [row.validation_measure for row in now.curve]
+            last = next((value for value in reversed(measured) if value is not None), None)
+            self.task.save("last", {} if last is None else {metric: last})
             self.task.model.load_state_dict(self.state.best)
-            self.task.save("best")
+            self.task.save("best", {} if last is None else {metric: best})
         return now.curve, selection
 
     def _train(self) -> None:
@@ -340,7 +352,7 @@ def compile_layers(model: nn.Module) -> None:
 def parameter_groups(model: nn.Module, settings: TrainingSettings) -> list[dict[str, Any]]:
     """Group parameters by their weight decay; biases and the weights of layer normalisation are vectors."""
     groups: defaultdict[float, list[nn.Parameter]] = defaultdict(list)
-    for parameter in model.parameters():
+    for parameter in filter(lambda one: one.requires_grad, model.parameters()):
         decays = settings.decay == "all" or parameter.dim() > 1
         groups[settings.weight_decay if decays else 0.0].append(parameter)
     return [{"params": parameters, "weight_decay": decay} for decay, parameters in groups.items()]

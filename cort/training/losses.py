@@ -9,8 +9,10 @@ workflow reads these entries, too, and must not wait for torch, so only the func
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pydantic import Field
@@ -61,29 +63,27 @@ SIMILARITIES: dict[str, Similarity] = {
 
 @dataclass(frozen=True)
 class Batch:
-    """Mini-batches of n triples, as losses see them.
+    """Mini-batches of n queries with a positive and k negatives each, as losses see them.
 
-    `queries` (mini-batches, n, e) and `passages` (mini-batches, 2n, e) are vectors, those of positives first.
-    `relevant` tells which passages are relevant to which query, `others` which passages other than the query's own
-    positive are, or may be, (mini-batches, n, 2n) each. `margins` are the teacher's scores of positives minus those of
-    negatives, (mini-batches, n), NaN without a teacher.
+    `queries` (mini-batches, n, e) and `passages` (mini-batches, (1 + k) n, e) are vectors: all positives, then the
+    first negative of each query, then the second. `relevant` tells which passages are relevant to which query,
+    `others` which passages other than the query's own positive are, or may be, (mini-batches, n, (1 + k) n) each.
+    `scores` are the teacher's of each query's own passages, (mini-batches, n, 1 + k), one NaN without a teacher.
     """
 
     queries: Tensor
     passages: Tensor
     relevant: Tensor
     others: Tensor
-    margins: Tensor
+    scores: Tensor
 
-    @property
-    def positives(self) -> Tensor:
-        """Vectors of shape (mini-batches, n, e)."""
-        return self.passages[..., : self.queries.shape[-2], :]
+    def own(self, similarity_of: Similarity) -> Tensor:
+        """Compute the similarity of each query with its positive and its negatives, (mini-batches, n, 1 + k)."""
+        import torch
 
-    @property
-    def negatives(self) -> Tensor:
-        """Vectors of shape (mini-batches, n, e)."""
-        return self.passages[..., self.queries.shape[-2] :, :]
+        parts = torch.split(self.passages, self.queries.shape[-2], dim=-2)  # (mini-batches, n, e) each
+        pairs = ((self.queries.unsqueeze(-2), part.unsqueeze(-2)) for part in parts)
+        return torch.stack([similarity_of(*pair).flatten(-3) for pair in pairs], dim=-1)
 
 
 class NoSettings(Section):
@@ -95,7 +95,7 @@ class EncoderObjective:
     """A loss of an encoder, called with mini-batches of triples, its settings, and the similarity of vectors.
 
     It returns one number per mini-batch. Set `judgements` if it reads `Batch.relevant`, `teacher` if it reads
-    `Batch.margins`, and `guided` if it reads `Batch.others`, to leave out negatives that may be relevant.
+    `Batch.scores`, and `guided` if it reads `Batch.others`, to leave out negatives that may be relevant.
     """
 
     loss: Callable[[Batch, Any, Similarity], Tensor]
@@ -115,16 +115,16 @@ class Triplet(Section):
 def triplet_loss(batch: Batch, settings: Triplet, similarity_of: Similarity) -> Tensor:
     """Triplet margin loss of each query and every other passage of the mini-batch, summed up (CoRT, section 3.3).
 
-    For query i all 2n passages except its own positive are negatives: ``max(0, sim(q_i, d) - sim(q_i, d+) + margin)``.
+    For query i all passages except its own positive are negatives: ``max(0, sim(q_i, d) - sim(q_i, d+) + margin)``.
 
-    :returns: (mini-batches,), the sum (not the mean) over the n * (2n - 1) terms of each.
+    :returns: (mini-batches,), the sum (not the mean) over the terms of each, with k negatives n * ((1 + k) n - 1).
     """
     import torch
 
-    similarity = similarity_of(batch.queries, batch.passages)  # (..., n, 2n)
+    similarity = similarity_of(batch.queries, batch.passages)  # (..., n, m), m = (1 + k) n
     own = similarity.diagonal(dim1=-2, dim2=-1).unsqueeze(-1)  # (..., n, 1)
-    terms = (similarity - own + settings.margin).relu()  # (..., n, 2n)
-    is_own = torch.eye(*similarity.shape[-2:], dtype=torch.bool, device=similarity.device)  # (n, 2n)
+    terms = (similarity - own + settings.margin).relu()  # (..., n, m)
+    is_own = torch.eye(*similarity.shape[-2:], dtype=torch.bool, device=similarity.device)  # (n, m)
     return terms.masked_fill(is_own, 0.0).sum((-2, -1))
 
 
@@ -139,20 +139,25 @@ def multilabel_margin_loss(batch: Batch, _: NoSettings, similarity_of: Similarit
     import torch
     from torch.nn.functional import multilabel_margin_loss
 
-    similarity, relevant = similarity_of(batch.queries, batch.passages), batch.relevant  # (..., n, 2n) each
+    similarity, relevant = similarity_of(batch.queries, batch.passages), batch.relevant  # (..., n, m) each
     # Torch's labels are the columns of the relevant passages, followed by -1.
-    columns = torch.argsort(relevant.int(), dim=-1, descending=True, stable=True)  # (..., n, 2n)
-    place = torch.arange(relevant.shape[-1], device=relevant.device)  # (2n,)
+    columns = torch.argsort(relevant.int(), dim=-1, descending=True, stable=True)  # (..., n, m)
+    place = torch.arange(relevant.shape[-1], device=relevant.device)  # (m,)
     columns = columns.masked_fill(place >= relevant.sum(-1, keepdim=True), -1).flatten(0, -2)
     terms = multilabel_margin_loss(similarity.flatten(0, -2), columns, reduction="none")
     return terms.reshape(similarity.shape[:-1]).mean(-1)
 
 
-class InfoNCE(Section):
-    """Settings of InfoNCE."""
+class Temperature(Section):
+    """How similarities become probabilities."""
 
     temperature: float = Field(0.05, gt=0, le=1000)
-    """Divides the similarities of InfoNCE."""
+    """Divides the similarities of `info_nce` and `kl`."""
+
+
+class InfoNCE(Temperature):
+    """Settings of InfoNCE."""
+
     relative_margin: float | None = Field(None, ge=0, lt=1)
     """With `info_nce`, leave out probably relevant passages: those that the initial model scores above (1 - this) times
     the query's positive; null: none."""
@@ -166,7 +171,7 @@ def info_nce_loss(batch: Batch, settings: InfoNCE, similarity_of: Similarity) ->
 
     :returns: (mini-batches,), the mean over the queries of each.
     """
-    logits = similarity_of(batch.queries, batch.passages) / settings.temperature  # (..., n, 2n)
+    logits = similarity_of(batch.queries, batch.passages) / settings.temperature  # (..., n, m)
     logits = logits.masked_fill(batch.others, -math.inf)
     own = logits.diagonal(dim1=-2, dim2=-1)  # (..., n)
     return (logits.logsumexp(-1) - own).mean(-1)
@@ -175,13 +180,44 @@ def info_nce_loss(batch: Batch, settings: InfoNCE, similarity_of: Similarity) ->
 def margin_mse_loss(batch: Batch, _: NoSettings, similarity_of: Similarity) -> Tensor:
     """Squared error of the margin between positive and negative (Hofstaetter et al., 2020).
 
-    :returns: (mini-batches,), the mean over the triples of each.
+    :returns: (mini-batches,), the mean over the negatives of each.
     """
-    positive, negative = (
-        similarity_of(batch.queries.unsqueeze(-2), passages.unsqueeze(-2)).flatten(-3)
-        for passages in (batch.positives, batch.negatives)
-    )  # (..., n) each
-    return (positive - negative - batch.margins.to(positive.dtype)).square().mean(-1)
+    margins, scored = (part[..., :1] - part[..., 1:] for part in (batch.own(similarity_of), batch.scores))
+    return (margins - scored.to(margins.dtype)).square().flatten(-2).mean(-1)
+
+
+class Distillation(Temperature):
+    """Settings of the distillation of scores."""
+
+    teacher_temperature: float = Field(1.0, gt=0, le=1000)
+    """Divides the teacher's scores of `kl`."""
+
+
+def kl_loss(batch: Batch, settings: Distillation, similarity_of: Similarity) -> Tensor:
+    """Kullback-Leibler divergence from a teacher's softmax over positive and negatives (Hinton et al., 2015).
+
+    For query i: the sum of ``p(d) * log(p(d) / q(d))`` over its own passages, where p is the softmax of the scores and
+    q that of the similarities, each divided by its temperature, as in ColBERTv2 (Santhanam et al., 2022, section 3.2).
+
+    :returns: (mini-batches,), the mean over the queries of each.
+    """
+    found = (batch.own(similarity_of) / settings.temperature).log_softmax(-1)  # (..., n, 1 + k)
+    told = (batch.scores.to(found.dtype) / settings.teacher_temperature).log_softmax(-1)
+    return (told.exp() * (told - found)).sum(-1).mean(-1)
+
+
+def nested(loss: Callable[[Batch], Tensor], sizes: Sequence[int]) -> Callable[[Batch], Tensor]:
+    """Add up a loss over the first numbers of all vectors, once for each size (Kusupati et al., 2022, equation 1).
+
+    A prefix of a vector is then a vector, too.
+    """
+
+    def total(batch: Batch) -> Tensor:
+        vectors = ((batch.queries[..., :size], batch.passages[..., :size]) for size in sizes)
+        parts = (replace(batch, queries=queries, passages=passages) for queries, passages in vectors)
+        return reduce(operator.add, map(loss, parts))
+
+    return total
 
 
 ENCODER_OBJECTIVES = {
@@ -189,6 +225,7 @@ ENCODER_OBJECTIVES = {
     "multilabel_margin": EncoderObjective(multilabel_margin_loss, judgements=True),
     "info_nce": EncoderObjective(info_nce_loss, InfoNCE, judgements=True, guided=True),
     "margin_mse": EncoderObjective(margin_mse_loss, teacher=True),
+    "kl": EncoderObjective(kl_loss, Distillation, teacher=True),
 }
 
 

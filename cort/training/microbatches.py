@@ -25,7 +25,7 @@ from cort.models.batching import Lengths, Sequences, padded_tokens
 from cort.models.modules import TextModel
 from cort.models.precision import multiply_in, refuse_wrong
 from cort.models.tokenizer import fingerprint
-from cort.models.transformer import PRECISIONS, forward_by_length, single
+from cort.models.transformer import PRECISIONS, forward_by_length, replace_forward, single
 from cort.training.settings import TrainingOptions, TrainingSettings
 
 Rows: TypeAlias = npt.NDArray[np.int64]
@@ -78,7 +78,7 @@ def halve_transformers(model: nn.Module, precision: str, device: torch.device) -
         if precision == "tf32":
             multiply_in(precision, part)
         else:
-            vars(part)["forward"] = torch.autocast(device.type, PRECISIONS[precision])(part.forward)
+            replace_forward(part, torch.autocast(device.type, PRECISIONS[precision])(part.forward))
 
 
 def exchange(accelerator: Any, *values: float) -> list[list[float]]:
@@ -147,12 +147,12 @@ def tokens_kept(settings: TrainingSettings, model: nn.Module, device: torch.devi
     """Return for how many tokens to keep activations: as set, or what half of a GPU's memory holds beside the weights.
 
     Activations take 80 bytes per token, layer and hidden unit in fp32, half of it in 16 bits; weights, gradients and
-    AdamW's moments take 16 bytes per parameter. More is not faster on CPUs.
+    AdamW's moments take 16 bytes per parameter that is trained. More is not faster on CPUs.
     """
     config = getattr(getattr(model, "transformer", None), "config", None)
     if settings.tokens_at_once or device.type == "cpu" or config is None:
         return settings.tokens_at_once or KEPT
-    weights = 16 * sum(parameter.numel() for parameter in model.parameters())
+    weights = sum((16 if parameter.requires_grad else 4) * parameter.numel() for parameter in model.parameters())
     size = 20 * PRECISIONS[settings.precision].itemsize * config.num_hidden_layers * config.hidden_size
     left: int = torch.cuda.get_device_properties(device).total_memory // 2 - weights
     return max(left // int(size), AT_ONCE["cpu"])

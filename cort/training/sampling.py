@@ -54,13 +54,15 @@ def write_epochs(
     schema: pa.Schema,
     examples: str,
     sample_epoch: Callable[[pa.RecordBatch, int, dict[str, int]], pa.Table],
+    least: int = 1,
 ) -> None:
     """Sample and write the examples of all epochs; log and write the counts.
 
     :param examples: what the log calls them.
     :param sample_epoch: called with the pools, an epoch, and the counts, to which it may add.
+    :param least: negatives of a pool.
     """
-    (pools, counts), rows = read_pools(options), 0
+    (pools, counts), rows = read_pools(options, least), 0
     with tables.open_writer(options.output, schema) as writer:
         for epoch in range(options.epochs):
             table = sample_epoch(pools, epoch, counts)
@@ -72,11 +74,11 @@ def write_epochs(
     log.info("wrote %d %s of %d epochs", rows, examples, options.epochs)
 
 
-def read_pools(options: SamplingOptions) -> tuple[pa.RecordBatch, dict[str, int]]:
+def read_pools(options: SamplingOptions, least: int) -> tuple[pa.RecordBatch, dict[str, int]]:
     """Read the files and build pools; return what `build_pools` returns."""
     qrels = tables.read_table(options.qrels, tables.QRELS)
     results = join_runs([read_run(path) for path in options.run], options.first_rank, options.last_rank)
-    pools, counts = build_pools(qrels, options.relevance_level, results, options.minimum_results)
+    pools, counts = build_pools(qrels, options.relevance_level, results, options.minimum_results, least)
     pools = limit_pools(pools, options.maximum_queries, options.seed)
     counts["dropped: more than maximum_queries"] = counts.pop("queries kept") - len(pools)
     counts["queries kept"] = len(pools)
@@ -125,7 +127,7 @@ def join_runs(runs: Sequence[Run], first_rank: int, last_rank: int) -> Results:
 
 
 def build_pools(
-    qrels: pa.Table, relevance_level: int, results: Results, minimum_results: int
+    qrels: pa.Table, relevance_level: int, results: Results, minimum_results: int, least: int = 1
 ) -> tuple[pa.RecordBatch, dict[str, int]]:
     """Build a pool per query, and count what each filter drops.
 
@@ -144,12 +146,13 @@ def build_pools(
     negatives = np.flatnonzero(inside & ~excluded)
     left = np.bincount(queries[negatives], minlength=len(query_ids))
 
-    kept = np.flatnonzero(left)
+    enough = left >= least
+    kept = np.flatnonzero(enough)
     counts = {
         "queries in the ranking": len(query_ids),
         "dropped: no judged positive": int((judged == 0).sum()),
         "dropped: ranking too short": int(((judged > 0) & ~long_enough).sum()),
-        "dropped: no negative left on these ranks": int(((judged > 0) & long_enough & (left == 0)).sum()),
+        "dropped: too few negatives left on these ranks": int(((judged > 0) & long_enough & ~enough).sum()),
         "judged positives excluded from the negatives": int(excluded.sum()),
         "queries kept": len(kept),
         "queries without results": without_results,
@@ -157,7 +160,8 @@ def build_pools(
     # The sort is stable: positives stay in the order of the file.
     positives, rows = joined(relevant["doc_id"]), np.flatnonzero(np.isin(judged_queries, kept))
     by_query = rows[np.argsort(judged_queries[rows], kind="stable")]
-    retrieved = np.flatnonzero(excluded & (left > 0)[queries])
+    negatives = negatives[enough[queries[negatives]]]
+    retrieved = np.flatnonzero(excluded & enough[queries])
     found = np.bincount(queries[retrieved], minlength=len(query_ids))
     columns = {
         "query_id": query_ids.take(pa.array(kept)),

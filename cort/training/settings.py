@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from cort.config.collection import AnySplit
 from cort.config.fields import Seed
-from cort.config.models import Cleaned, QueryEncoding, Sparsity
-from cort.config.training import Optimization
+from cort.config.models import Cleaned, DrawnTriples, QueryEncoding, Sparsity, Width
+from cort.config.training import Lora, Optimization
 from cort.formats.cleaning import Form
 from cort.models.settings import EncoderSettings, PairSettings
 from cort.runtime.command_line import option_of, places_of
 from cort.runtime.errors import input_error
 from cort.runtime.sections import (
+    INCREASING,
     ArrowFile,
     CsvFile,
     FolderPath,
     JsonFile,
     Maybe,
     ParquetFile,
+    Several,
+    Text,
     Threads,
     TrecFile,
     same_as,
@@ -34,7 +37,7 @@ FILES = ("PARQUET", "ARROW", "TREC")
 #: options that affect paths, speed, checkpoints and failure, but not the weights, and those that name folders
 NOT_DECISIVE = (
     *("output", "output_curve", "output_selection", "events", "threads", "processes"),
-    *("checkpoints", "checkpoint_every", "require_gain", "base_model", "start"),
+    *("checkpoints", "checkpoint_every", "require_gain", "base_model", "start", "data"),
 )
 
 
@@ -83,6 +86,8 @@ class TrainingOptions(TrainingSettings):
     """Time between two checkpoints."""
     output: FolderPath
     """Gets best/ and last/."""
+    data: Maybe[Text] = None
+    """Name of the data, for the models' cards."""
     output_curve: CsvFile
     output_selection: JsonFile
     """How the best model was chosen, and what it gained."""
@@ -91,6 +96,7 @@ class TrainingOptions(TrainingSettings):
     queries: ArrowFile
     """Token cache of the training queries."""
     validation_queries: ArrowFile
+    lora_rank: Maybe[int] = same_as(Lora, "rank", default=None)
     validation_run: Maybe[TrecFile] = None
     """With a measure: candidates for the pool."""
     validation_qrels: Maybe[ParquetFile] = None
@@ -115,12 +121,15 @@ class EncoderTraining(EncoderSettings, Sparsity, TrainingOptions):
     query_encoder: Literal["model", "none"] = same_as(QueryEncoding, "queries")
     """Of a sparse encoder."""
     loss: Literal[*ENCODER_OBJECTIVES] = next(iter(ENCODER_OBJECTIVES))  # type: ignore[valid-type]
+    matryoshka: Annotated[Several[Width], INCREASING] = ()
+    """The loss is added up over so many first numbers of the vectors, and over all."""
     triples: ParquetFile
     validation_triples: ParquetFile
+    negatives: int = same_as(DrawnTriples, "negatives")
     qrels: Maybe[ParquetFile] = None
     """For a loss that needs judgements."""
     teacher_scores: Maybe[ParquetFile] = None
-    """Of the triples' pairs, for margin_mse."""
+    """Of the triples' pairs, for margin_mse and kl."""
     validation_teacher_scores: Maybe[ParquetFile] = None
     start: Maybe[FolderPath] = None
     """An encoder whose weights to start from."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -31,16 +31,17 @@ from cort.runtime.progress import Counter
 from cort.runtime.sections import Section
 from cort.training.guide import ByRow, Guide, encode_start, report_left_out
 from cort.training.loop import Task, save_trained
-from cort.training.losses import ENCODER_OBJECTIVES, SIMILARITIES, Batch
+from cort.training.losses import ENCODER_OBJECTIVES, SIMILARITIES, Batch, nested
 from cort.training.microbatches import Forward, MicroBatch, Room, Rows, join_consecutive, meet, open_caches
 from cort.training.selection import Validation, make_pool, read_candidates
 from cort.training.settings import EncoderTraining
 
 
-def read_triples(path: str, queries: Tokens, passages: Tokens) -> Rows:
-    """Look up queries, positives and negatives, shape (3, triples).
+def read_triples(path: str, queries: Tokens, passages: Tokens, negatives: int = 1) -> Rows:
+    """Look up queries, positives and the negatives of each, shape (2 + negatives, examples).
 
-    :raises InputError: unknown ids, a passage as positive and negative, an empty table.
+    :param negatives: per example, which is as many consecutive rows.
+    :raises InputError: unknown ids, a passage as positive and negative, an empty table, other groups of rows.
     """
     table = tables.read_table(path, tables.TRIPLES)
     if not table.num_rows:
@@ -51,7 +52,13 @@ def read_triples(path: str, queries: Tokens, passages: Tokens) -> Rows:
     if same.size:
         found = f"the passage {shorten(table['positive'][same[0]].as_py())} as positive and negative"
         raise input_error(path, found, "two passages", "remove the row", int(same[0]) + 1)
-    return rows
+    groups = rows[:, : len(rows[0]) // negatives * negatives].reshape(3, -1, negatives)
+    others = np.flatnonzero((groups[:2] != groups[:2, :, :1]).any((0, 2)))
+    if others.size or groups.size < rows.size:
+        row = int(others[0]) * negatives if others.size else groups[0].size
+        expected = f"{negatives} negatives of one query and positive in consecutive rows"
+        raise input_error(path, "fewer", expected, "sample the triples again with as many", row + 1)
+    return np.stack([*groups[:2, :, 0], *groups[2].T])
 
 
 class KnownPairs:
@@ -78,20 +85,19 @@ def read_judgements(path: str, relevance_level: int, queries: Tokens, passages: 
     return KnownPairs(table.filter(pc.greater_equal(table["relevance"], relevance_level)), path, queries, passages)
 
 
-def read_margins(path: str, triples: Rows, queries: Tokens, passages: Tokens) -> npt.NDArray[np.float64]:
-    """Look up a cross-encoder's scores of the positives minus those of the negatives, (triples,).
+def read_scores(path: str, triples: Rows, queries: Tokens, passages: Tokens) -> npt.NDArray[np.float64]:
+    """Look up a re-ranker's scores of the positives and negatives of each query, (1 + k, examples).
 
     :raises InputError: a pair without a score.
     """
     table = tables.read_table(path, tables.SCORES)
-    places = KnownPairs(table, path, queries, passages).find(triples[0], triples[1:])  # (2, triples)
+    places = KnownPairs(table, path, queries, passages).find(triples[0], triples[1:])  # (1 + k, examples)
     for kind, row in np.argwhere(places < 0)[:1]:
         query_id, doc_id = queries.ids[triples[0, row]].as_py(), passages.ids[triples[1 + kind, row]].as_py()
         found = f"no score of document {shorten(doc_id)} for query {shorten(query_id)}"
         raise input_error(path, found, "one for each pair of the triples", "score the triples again")
-    positives, negatives = table["score"].to_numpy()[places].astype(np.float64)
-    margins: npt.NDArray[np.float64] = positives - negatives
-    return margins
+    scores: npt.NDArray[np.float64] = table["score"].to_numpy()[places].astype(np.float64)
+    return scores
 
 
 def numbered(texts: Texts, rows: Rows) -> ByRow:
@@ -115,7 +121,7 @@ class Regularizer(Sparsity):
     def __call__(self, queries: Tensor, passages: Tensor, progress: npt.NDArray[np.floating]) -> Tensor:
         """Compute the penalty of each mini-batch, (mini-batches,).
 
-        :param queries: (mini-batches, n, vocabulary); `passages` (mini-batches, 2n, vocabulary).
+        :param queries: (mini-batches, n, vocabulary); `passages` (mini-batches, (1 + k) n, vocabulary).
         :param progress: of each mini-batch, (mini-batches,).
         """
         penalty = self.query_flops * flops(queries) + self.passage_flops * flops(passages)
@@ -132,7 +138,7 @@ class TripleTexts:
     passages: Texts
     objective: Callable[[Batch], Tensor]
     judgements: KnownPairs | None = None
-    margins: npt.NDArray[np.float64] | None = None
+    scores: npt.NDArray[np.float64] | None = None
     texts: ByRow | None = None
     guide: Guide | None = None
     regularizer: Regularizer | None = None
@@ -141,7 +147,7 @@ class TripleTexts:
         return len(self.triples[0])
 
     def split(self, examples: Rows, size: int, room: Room) -> list[MicroBatch]:
-        """Join consecutive mini-batches of `size` triples as far as there is room."""
+        """Join consecutive mini-batches of `size` examples as far as there is room."""
 
         def tokens(some: Rows) -> int:
             queries, *passages = self.triples[:, some]
@@ -151,15 +157,14 @@ class TripleTexts:
 
     def losses(self, batch: MicroBatch, forward: Forward) -> Tensor:
         """Compute the loss of each mini-batch of a micro-batch; returns (mini-batches,)."""
-        rows = self.triples[:, batch]  # (3, mini-batches, n)
+        rows = self.triples[:, batch]  # (2 + k, mini-batches, n)
         texts = self.queries.sequences(rows[0].reshape(-1)), self.passages.sequences(rows[1:].reshape(-1))
-        queries, passages = forward.both(*texts)  # (triples, e), (2 triples, e)
-        vectors = (
-            queries.reshape(*batch.shape, -1),  # (mini-batches, n, e)
-            torch.cat([part.reshape(*batch.shape, -1) for part in passages.chunk(2)], dim=-2),  # (mini-batches, 2n, e)
-        )
-        margins = np.full(batch.shape, np.nan) if self.margins is None else self.margins[batch]
-        known = (sent(torch.from_numpy(array), queries.device) for array in (*self.relevance(rows), margins))
+        queries, passages = forward.both(*texts)  # (examples, e), ((1 + k) examples, e)
+        parts = [part.reshape(*batch.shape, -1) for part in passages.chunk(len(rows) - 1)]
+        vectors = queries.reshape(*batch.shape, -1), torch.cat(parts, dim=-2)  # (…, n, e), (…, (1 + k) n, e)
+        scores = np.full((1, *batch.shape), np.nan) if self.scores is None else self.scores[:, batch]
+        arrays = *self.relevance(rows), np.moveaxis(scores, 0, -1)
+        known = (sent(torch.from_numpy(array), queries.device) for array in arrays)
         losses = self.objective(Batch(*vectors, *known))
         if self.regularizer:
             losses = losses + self.regularizer(*vectors, batch[:, 0] / len(self))
@@ -171,30 +176,53 @@ class TripleTexts:
         The own positive is always relevant, whatever the judgements say; passages with the text of a relevant one may
         be relevant.
 
-        :param rows: of queries, positives and negatives, (3, mini-batches, n).
-        :returns: (mini-batches, n, 2n) each.
+        :param rows: of queries, positives and k negatives, (2 + k, mini-batches, n).
+        :returns: (mini-batches, n, (1 + k) n) each.
         """
-        passages = np.concatenate(rows[1:], axis=-1)[..., None, :]  # (mini-batches, 1, 2n)
+        passages = np.concatenate(rows[1:], axis=-1)[..., None, :]  # (mini-batches, 1, (1 + k) n)
         relevant = others = rows[1][..., :, None] == passages
         if self.judgements:
             relevant = others = relevant | (self.judgements.find(rows[0][..., :, None], passages) >= 0)
         if self.texts:
-            texts = self.texts.of(passages)  # (mini-batches, 1, 2n)
+            texts = self.texts.of(passages)  # (mini-batches, 1, (1 + k) n)
             others = (others.astype(np.float32) @ (texts == texts.swapaxes(-1, -2))) > 0
         if self.guide:
             others = others | self.guide.too_near(rows)
         return relevant, others & ~np.eye(*others.shape[-2:], dtype=np.bool_)
 
 
-def make_objective(loss: str, options: Section, similarity: str) -> Callable[[Batch], Tensor]:
+def make_objective(
+    loss: str, options: Section, similarity: str, sizes: Sequence[int] = ()
+) -> Callable[[Batch], Tensor]:
     """Make the function that computes the loss of each mini-batch, (mini-batches,).
 
     :param options: have the settings of the loss, and perhaps others.
     :param similarity: name of the similarity of vectors.
+    :param sizes: numbers of each vector that are to be a vector, too; () for whole vectors only.
     """
     objective = ENCODER_OBJECTIVES[loss]
     settings, similarity_of = take(objective.settings, options), SIMILARITIES[similarity]
-    return lambda batch: objective.loss(batch, settings, similarity_of)
+
+    def whole(batch: Batch) -> Tensor:
+        return objective.loss(batch, settings, similarity_of)
+
+    return nested(whole, sizes) if sizes else whole
+
+
+def sizes_of(options: EncoderTraining, encoder: Encoder | SparseEncoder) -> Sequence[int]:
+    """Return the sizes of vectors that are trained, the whole one last; () if that is all.
+
+    :raises InputError: for sizes that the vectors do not have.
+    """
+    wanted = options.matryoshka
+    if not wanted:
+        return ()
+    if not isinstance(encoder, Encoder):
+        raise input_error("--matryoshka", wanted, "none for a sparse encoder", "leave it out")
+    if wanted[-1] > encoder.dimension:
+        expected = f"at most the {encoder.dimension} numbers of a vector"
+        raise input_error("--matryoshka", wanted[-1], expected, "lower it, or raise dimension")
+    return sorted({*wanted, encoder.dimension})
 
 
 def _guided(encoder: Encoder, margin: float, precision: str, *parts: TripleTexts) -> list[TripleTexts]:
@@ -227,17 +255,17 @@ def make_task(options: EncoderTraining) -> Task:
     # That of a released base model, which is a similarity of sentence-transformers.
     similarity = encoder.similarity
     passages = encoder.texts(cache, "passage")
-    objective = make_objective(options.loss, options, similarity)
+    objective = make_objective(options.loss, options, similarity, sizes_of(options, encoder))
 
     def read(queries: Tokens, triples: str, qrels: str | None, scores: str | None) -> TripleTexts:
-        rows = read_triples(triples, queries, cache)
+        rows = read_triples(triples, queries, cache, options.negatives)
         return TripleTexts(
             rows,
             encoder.texts(queries, "query"),
             passages,
             objective,
             read_judgements(qrels, options.relevance_level, queries, cache) if qrels else None,
-            read_margins(scores, rows, queries, cache) if scores else None,
+            read_scores(scores, rows, queries, cache) if scores else None,
             numbered(passages, rows[1:]) if ENCODER_OBJECTIVES[options.loss].guided else None,
         )
 

@@ -358,7 +358,7 @@ BAD = {
     "pickled Dense": (leave_pickle, "no safetensors weights of the module Dense"),
     "adapter": (
         lambda folder: write_json(folder / "adapter_config.json", {"peft_type": "LORA"}),
-        "the adapter 'adapter_config.json'",
+        "no base_model_name_or_path, expected the model it was trained on",
     ),
     "quantized": (edit(CONFIG, quantization_config={"quant_method": "fp8"}), "quantized weights"),
     "Dense with bias": (edit(f"{DENSE}/config.json", bias=False), "linear.bias"),

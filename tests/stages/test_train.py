@@ -17,9 +17,12 @@ from cort.models import precision
 from cort.models.encoder import load_encoder, new_encoder
 from cort.training import triples as training_triples
 from cort.training.losses import (
+    InfoNCE,
     NoSettings,
     Triplet,
     angular_similarity,
+    cosine_similarity,
+    info_nce_loss,
     inner_product,
     multilabel_margin_loss,
     triplet_loss,
@@ -199,6 +202,40 @@ def test_validation_has_complete_batches_or_one_smaller(trained, tmp_path, examp
     assert curve[-1]["validation_loss"] == pytest.approx(expected, rel=1e-4)
 
 
+def test_an_encoder_learns_from_several_negatives(trained, world, tmp_path, caches, qrels):
+    several = write_examples(world, tmp_path, epochs=6, seed=1, negatives=3)
+    files = {"triples": several / "triples.train.parquet", "validation_triples": several / "triples.validation.parquet"}
+    _, *curve = trained(**files, **qrels, negatives=3, loss="info_nce", similarity="cosine", temperature=0.1)
+    assert len(curve) == 20 * 6 // 5
+    losses = [row["loss"] for row in curve]
+    assert np.mean(losses[-6:]) < 0.9 * np.mean(losses[:6])
+    encoder, table = (
+        load_encoder(tmp_path / "model" / "last"),
+        tables.read_table(several / "triples.validation.parquet", tables.TRIPLES),
+    )
+    passages, queries = Tokens(caches["passages"]), Tokens(caches["queries.validation"])
+    found = []
+    for first in (0, 15):
+        one, *others = (
+            table.slice(first + place, 15 - place).take(list(range(0, 15 - place, 3))) for place in range(3)
+        )
+        ids = [one["positive"], *(part["negative"] for part in (one, *others))]
+        vectors = [encoded(encoder, passages, "passage", column) for column in ids]
+        documents = [doc_id for column in ids for doc_id in column.to_pylist()]
+        targets = [world.target[query_id] for query_id in one["query_id"].to_pylist()]
+        relevant = [[doc == target and i != j for j, doc in enumerate(documents)] for i, target in enumerate(targets)]
+        asked = encoded(encoder, queries, "query", one["query_id"])
+        batch = batch_of(asked, *vectors, others=torch.tensor(relevant))
+        found.append(info_nce_loss(batch, InfoNCE(temperature=0.1), cosine_similarity).item())
+    assert np.mean(found) == pytest.approx(curve[-1]["validation_loss"], rel=1e-4)
+
+
+def test_rows_that_are_no_groups_of_negatives_are_refused(refuse, examples):
+    path = examples / "triples.train.parquet"
+    found = "found fewer, expected 7 negatives of one query and positive in consecutive rows; sample the triples again"
+    assert refuse(negatives=7).startswith(f"{path}: row 1: {found}")
+
+
 def test_triples_and_judged_pairs_are_looked_up_by_id(caches, examples, world, qrels):
     passages, queries = Tokens(caches["passages"]), Tokens(caches["queries.train"])
     rows = training_triples.read_triples(str(examples / "triples.train.parquet"), queries, passages)
@@ -296,9 +333,22 @@ def taught(make_reranker, caches, examples, tmp_path, stage):
     return {"loss": "margin_mse", "similarity": "inner_product", **scores}
 
 
-def test_an_encoder_learns_the_margins_of_a_teacher(trained, taught, few):
-    losses = [row["loss"] for row in trained(triples=few, learning_rate=0.004, **taught)[1:]]
-    assert np.mean(losses[-4:]) < 0.2 * np.mean(losses[:4])
+@pytest.mark.parametrize(
+    ("changes", "share"), [({"loss": "margin_mse"}, 0.2), ({"loss": "kl", "temperature": 1, "matryoshka": [4, 8]}, 0.5)]
+)
+def test_an_encoder_learns_the_scores_of_a_teacher(trained, taught, few, changes, share):
+    losses = [row["loss"] for row in trained(**{**taught, "triples": few, "learning_rate": 0.004, **changes})[1:]]
+    assert np.mean(losses[-4:]) < share * np.mean(losses[:4])
+
+
+def test_the_first_numbers_of_vectors_are_trained_as_the_whole_ones(trained, tmp_path, examples, caches):
+    curve = trained(matryoshka=[2, 8], validate_every=100)
+
+    def loss(part, *vectors):
+        return sum(triplet(part, *(vector[:, :size] for vector in vectors)) for size in (2, 8, 16))
+
+    found = validation_loss(tmp_path / "model" / "last", examples, caches, 5, loss)
+    assert curve[-1]["validation_loss"] == pytest.approx(found, rel=1e-4)
 
 
 def test_a_pair_without_a_score_is_named(refuse, taught):
@@ -352,6 +402,7 @@ NONE = "found none, expected a file with"
         ({"loss": "info_nce", "qrels": "x"}, f"--validation-qrels: {NONE} --loss info_nce"),
         ({"best_model_metric": "RR@10"}, f"--validation-qrels: {NONE} --loss triplet and --best-model-metric RR@10;"),
         ({"loss": "margin_mse"}, f"--teacher-scores: {NONE} --loss margin_mse"),
+        ({"matryoshka": [8, 17]}, "--matryoshka: found 17, expected at most the 16 numbers of a vector; lower it"),
         ({"validation_run": "x"}, "--validation-run: found a file, expected none with --loss triplet and --best-model"),
         ({"precision": "fp16"}, "precision: found fp16 on a CPU, expected fp32 or bf16"),
         ({"precision": "tf32"}, "precision: found tf32 on a CPU, expected fp32 or bf16"),

@@ -73,7 +73,7 @@ def test_counts_are_written(world, tmp_path, sample, name):
     counts.pop(pairs.FEWER, None)
     expected = {"queries in the ranking": 30, "queries kept": 7, "dropped: more than maximum_queries": 23}
     expected |= {"judged positives excluded from the negatives": inside, "queries without results": 0}
-    nobody = ("no judged positive", "ranking too short", "no negative left on these ranks")
+    nobody = ("no judged positive", "ranking too short", "too few negatives left on these ranks")
     assert counts == expected | {f"dropped: {reason}": 0 for reason in nobody}
 
 
@@ -114,6 +114,27 @@ def test_positives_and_negatives_are_drawn_evenly():
     assert set(counts) == {(p, n, r) for p in "ab" for n, r in zip("xyz", (4, 5, 9), strict=True)}
     # Six standard deviations of a binomial count with probability 1/6.
     assert all(abs(count - 250) < 6 * np.sqrt(1500 * 1 / 6 * 5 / 6) for count in counts.values())
+
+
+def test_several_negatives_of_a_positive_are_consecutive_triples(world, sample, tmp_path):
+    rows = sample("triples", negatives=4, last_rank=7)
+    ranking = read_run(world.path("ranking.trec")).by_query()
+    groups = [rows[start : start + 4] for start in range(0, len(rows), 4)]
+    left = {query: {*ranking[query][2:7]} - {world.target[query]} for query in world.query_ids}
+    # A target on one of the five ranks leaves just enough.
+    assert {len(some) for some in left.values()} == {4, 5}
+    assert sorted(group[0]["query_id"] for group in groups) == sorted(4 * world.query_ids)
+    for group in groups:
+        (query_id,), (positive,) = ({row[name] for row in group} for name in ("query_id", "positive"))
+        drawn = {row["negative"] for row in group}
+        assert len(drawn) == 4
+        assert positive == world.target[query_id]
+        assert drawn <= left[query_id]
+    # Queries with fewer are dropped.
+    sample("triples", negatives=5, last_rank=7, epochs=1)
+    short = sum(len(some) == 4 for some in left.values())
+    assert counts_of(tmp_path)["dropped: too few negatives left on these ranks"] == short
+    assert counts_of(tmp_path)["queries kept"] == 30 - short
 
 
 @pytest.mark.parametrize("negatives", [1, 5])

@@ -6,7 +6,6 @@ import signal
 import subprocess
 import threading
 from functools import partial
-from types import SimpleNamespace
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -14,6 +13,7 @@ import torch
 
 from cort import pairs, triples
 from cort.formats import tables
+from cort.training.losses import Batch
 from tests.support.common import command_line, contents
 from tests.support.processes import Python
 
@@ -42,7 +42,7 @@ def each_of(pools):
     return [Pool(**row) for row in pools.to_pylist()]
 
 
-def write_examples(world, folder, epochs, seed):
+def write_examples(world, folder, epochs, seed, negatives=1):
     """Write qrels, triples and pairs: epochs of the 20 training queries, and one of the 10 validation queries."""
     table = tables.read_table(world.path("qrels.parquet"), tables.QRELS)
     for name, part, count in (("train", (0, 20), epochs), ("validation", (20, 10), 1)):
@@ -50,6 +50,7 @@ def write_examples(world, folder, epochs, seed):
         for what, sample in (("triples", triples), ("pairs", pairs)):
             argv = ["--qrels", folder / f"qrels.{name}.parquet", "--run", world.path("ranking.trec"), "--seed", seed]
             argv += ["--first-rank", 2, "--last-rank", 20, "--epochs", count, "--output-counts", folder / "c.json"]
+            argv += ["--negatives", negatives]
             assert sample.main([str(part) for part in [*argv, "--output", folder / f"{what}.{name}.parquet"]]) == 0
     return folder
 
@@ -83,10 +84,9 @@ def without_dropout(model, folder):
     return folder
 
 
-def batch_of(queries, positives, negatives, **known):
-    """What a loss knows of mini-batches."""
-    vectors = {"queries": queries, "positives": positives, "negatives": negatives}
-    return SimpleNamespace(**vectors, passages=torch.cat([positives, negatives], dim=-2), **known)
+def batch_of(queries, *passages, relevant=None, others=None, scores=None):
+    """What a loss knows of mini-batches: positives, then the negatives of each."""
+    return Batch(queries, torch.cat(passages, dim=-2), relevant, others, scores)
 
 
 class Process:

@@ -104,7 +104,8 @@ RULES = {
     "systems": """encoders.*.triples.system rerankers.*.pairs.system systems.*.interleave systems.*.fuse.systems
         systems.*.rerank evaluation.baseline evaluation.contrasts
         evaluation.consistency.reference evaluation.consistency.systems submissions.*.system""",
-    "increasing": "evaluation.depths evaluation.consistency.depths audit.epsilons audit.efs audit.probes audit.depths",
+    "increasing": """encoders.*.matryoshka evaluation.depths evaluation.consistency.depths audit.epsilons audit.efs
+        audit.probes audit.depths""",
 }
 
 

@@ -13,7 +13,7 @@ from cort.runtime.mistakes import mistakes_in
 from cort.runtime.sections import Section, hint_of
 from tests.support.configs import GONE, adjusted, built
 from tests.support.workflow import RULES, command_of, options_of
-from workflow.params import code_of, options
+from workflow.params import code_of, nested_sizes, options
 
 ENCODER = "encoders.{encoder}"
 NAMES = Wildcards(fromdict={"encoder": "encoder", "split": "test"})
@@ -47,6 +47,12 @@ def test_a_section_gives_nothing_of_an_entry_of_another_class():
     # The files of a released model define how it represents texts.
     released = words((ENCODER, Representation, Hub), changes=changes)
     assert released == ["--pretrained=models/released"]
+
+
+def test_only_sizes_of_vectors_are_an_option_of_training():
+    assert words(nested_sizes) == words(nested_sizes, changes={"encoders encoder matryoshka": True}) == []
+    changes = {"encoders encoder matryoshka": [4, 8]}
+    assert words(nested_sizes, changes=changes) == ["--matryoshka=4", "--matryoshka=8"]
 
 
 def test_functions_give_options_by_name():

@@ -201,7 +201,14 @@ rule triples:
     params:
         code=code_of("triples"),
         options=options(
-            ("encoders.{encoder}.triples", "first_rank", "last_rank", "minimum_results", "maximum_queries"),
+            (
+                "encoders.{encoder}.triples",
+                "first_rank",
+                "last_rank",
+                "minimum_results",
+                "maximum_queries",
+                "negatives",
+            ),
             params.epochs,
             "splits.{split}.relevance_level",
             "seed",
@@ -284,6 +291,9 @@ rule train:
         options=options(
             ("encoders.{encoder}", Representation, Lengths, Sparse, Sparsity, EncoderLoss),
             ("encoders.{encoder}.training", Optimization),
+            params.lora,
+            ("encoders.{encoder}.triples", "negatives"),
+            params.nested_sizes,
             params.cleaning,
             "splits.train.relevance_level",
             "seed",
@@ -301,6 +311,7 @@ rule train:
         " --teacher-scores {input.teacher_scores:q} --validation-teacher-scores {input.validation_teacher_scores:q}"
         " --start {params.start:q} --threads {threads} --processes {resources.processes} --output {params.folder:q}"
         " --output-curve {output.curve:q} --output-selection {output.selection:q} --checkpoints {params.checkpoints:q}"
+        " --data {wildcards.dataset:q}"
         " --events logs/{wildcards.dataset:q}/events/encoders/{wildcards.encoder:q} --log {log:q}"
 
 
@@ -424,6 +435,7 @@ rule train_reranker:
         options=options(
             ("rerankers.{reranker}", Scored, Head, TokenSettings, Filters, RerankerLoss),
             ("rerankers.{reranker}.training", Optimization),
+            params.lora,
             params.kind_of_new,
             params.cleaning,
             "splits.train.relevance_level",
@@ -439,6 +451,7 @@ rule train_reranker:
         " --validation-qrels {input.validation_qrels:q} {params.options:q} --threads {threads}"
         " --processes {resources.processes} --output {params.folder:q} --output-curve {output.curve:q}"
         " --output-selection {output.selection:q} --checkpoints {params.checkpoints:q}"
+        " --data {wildcards.dataset:q}"
         " --events logs/{wildcards.dataset:q}/events/rerankers/{wildcards.reranker:q} --log {log:q}"
 
 

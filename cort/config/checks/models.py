@@ -79,7 +79,12 @@ def _check_origins(place: str, name: str, encoder: LearningEncoder, experiment: 
     loss, start = encoder.loss, encoder.start
     if ENCODER_OBJECTIVES[loss].teacher != bool(encoder.teacher):
         found, fix = (f"a teacher with {loss}", "remove it") if encoder.teacher else (loss, "add `teacher: NAME`")
-        yield f"{place}: found {found}, expected a teacher with margin_mse alone; {fix}"
+        names = " or ".join(name for name, one in ENCODER_OBJECTIVES.items() if one.teacher)
+        yield f"{place}: found {found}, expected a teacher with {names} alone; {fix}"
+    sizes, dimension = (getattr(encoder, key, None) for key in ("matryoshka", "dimension"))
+    if isinstance(sizes, tuple) and dimension and sizes[-1] > dimension:
+        expected = f"at most the dimension {dimension}"
+        yield f"{place}.matryoshka: found {sizes[-1]}, expected {expected}; lower it or raise dimension"
     if encoder.relative_margin is not None:
         yield from _check_margin(f"{place}.relative_margin", name, encoder, experiment)
     if start in experiment.encoders:

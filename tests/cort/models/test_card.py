@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from cort.models.card import write_card
+from cort.models.card import Origin, write_card
 from cort.models.layout import PROMPTS
 from cort.runtime.checksums import checksum
 from tests.support.cards import card_of, cells
@@ -33,6 +33,33 @@ def test_the_code_in_a_card_runs_and_its_tables_are_complete(
     exec(snippet, {})  # noqa: S102 - as readers do
     assert "[" in capsys.readouterr().out
     check_folder(folder)
+
+
+def test_a_card_names_the_base_model_its_licence_data_and_measures(make_reranker, tmp_path, caplog):
+    card = tmp_path / "README.md"
+    assert Origin.of(tmp_path) == Origin()
+    card.write_text("---\nlicense: apache-2.0\nbase_model: google/bert\nlanguage: [en]\n---\n# It\n---\nmore\n")
+    assert Origin.of(tmp_path) == Origin("google/bert", "apache-2.0")
+    origin = Origin.of(tmp_path, "me/minilm")
+    assert origin == Origin("me/minilm", "apache-2.0")
+    # As base models hand it on.
+    origin.write(tmp_path)
+    assert Origin.of(tmp_path) == origin
+    for text in ("no header", "---\nlicense: [a, b]\n---\n", "---\n- a\n---\n", "---\na: {\n---\n"):
+        card.write_text(text)
+        assert Origin.of(tmp_path) == Origin()
+    assert [record.message for record in caplog.records] == [
+        f"{card}: its header is no YAML; the licence of the model remains unknown"
+    ]
+    folder = make_reranker()
+    write_card(folder, "it", "CrossEncoder", {}, origin=origin, data="nfcorpus", measures={"nDCG@10": 0.36281})
+    header, _ = card_of(folder)
+    expected = {"base_model": "me/minilm", "license": "apache-2.0", "datasets": ["nfcorpus"], "metrics": ["nDCG@10"]}
+    assert expected.items() <= header.items()
+    [model] = header["model-index"]
+    [result] = model["results"]
+    assert (model["name"], result["dataset"]["type"]) == ("it", "nfcorpus")
+    assert [(one["type"], one["value"]) for one in result["metrics"]] == [("nDCG@10", 0.3628)]
 
 
 def test_the_card_of_a_model_of_this_project_alone_has_no_code(make_reranker):

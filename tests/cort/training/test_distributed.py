@@ -14,12 +14,13 @@ import torch
 from safetensors.torch import load_file
 
 from cort.formats import tables
+from cort.training.losses import ENCODER_OBJECTIVES
 from cort.training.parallel import LAUNCHER, open_store, usable_processes
 from tests.support.common import ROOT, logged, read_curve, wait_until, write_rows
 from tests.support.gradients import gradients_of
 from tests.support.processes import Python
 from tests.support.released import weights_of
-from tests.support.training import Process, results, without_dropout
+from tests.support.training import Process, results, without_dropout, write_examples
 
 CPU = {"ACCELERATE_USE_CPU": "true"}
 slow = pytest.mark.slow
@@ -36,6 +37,8 @@ KINDS = {
     "repbert": ("train", REPBERT),
     "mean of token vectors": ("train", {**WEIGHTED_MEAN, **WITHOUT_LAYERS}),
     "distilled": ("train", {"loss": "margin_mse"}),
+    "taught by lists": ("train", {"loss": "kl", "negatives": 3, "matryoshka": [4, 8]}),
+    "several negatives": ("train", {"loss": "info_nce", "negatives": 3, "gradient_checkpointing": "True"}),
     "trained further": ("train", {"loss": "info_nce", "relative_margin": 0.05, "base_model": "encoder"}),
     "splade": ("train", SPLADE),
     "splade without query model": ("train", {**SPLADE, "query_encoder": "none"}),
@@ -62,7 +65,7 @@ def trainings(world, lm, make_base_model, make_encoder, stage_options, tmp_path)
     """Name -> stage and options, of `KINDS`."""
     models = {"no layers": make_base_model(num_hidden_layers=0), "encoder": make_encoder()}
     models |= {name: make_base_model(model_type=name, embedding_size=16) for name in ("albert", "electra")}
-    files = qrels_of(stage_options, tmp_path)
+    files, several = qrels_of(stage_options, tmp_path), write_examples(world, tmp_path, 18, seed=4, negatives=3)
     for key, query_ids in (("", world.query_ids[:20]), ("validation_", world.query_ids[20:])):
         rows = [(*pair, number % 7) for number, pair in enumerate(itertools.product(query_ids, world.doc_ids))]
         files[f"{key}teacher_scores"] = write_rows(tmp_path / f"{key}scores.parquet", tables.SCORES, rows)
@@ -72,8 +75,11 @@ def trainings(world, lm, make_base_model, make_encoder, stage_options, tmp_path)
         changes = {"tokens_at_once": 150, "batch_size": 5, **settings}
         changes["base_model"] = models.get(settings.get("base_model"), lm)
         if stage == "train" and (loss := settings.get("loss")):
-            needed = "scores" if loss == "margin_mse" else "qrels"
+            needed = "scores" if ENCODER_OBJECTIVES[loss].teacher else "qrels"
             changes |= {key: file for key, file in files.items() if key.endswith(needed)}
+        if "negatives" in settings:
+            changes |= {"triples": several / "triples.train.parquet", "batch_size": 4}
+            changes["validation_triples"] = several / "triples.validation.parquet"
         made[name] = stage, stage_options(stage, tmp_path, **changes)
     return made
 

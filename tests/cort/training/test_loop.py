@@ -39,7 +39,7 @@ class Record:
     def __init__(self, rows, validation=(), model=None, epochs=1):
         self.rows, self.validation = rows, list(validation)
         self.model = model or Weights()
-        self.parts, self.saved, self.seen, self.epochs = [], [], [], epochs
+        self.parts, self.saved, self.seen, self.epochs, self.measures = [], [], [], epochs, {}
 
     def split(self, examples, size, room):
         # So long that each mini-batch stands alone.
@@ -57,7 +57,8 @@ class Record:
         self.seen.append(self.model.values.clone())
         return Validation(self.validation.pop(0) if self.validation else 1.0)
 
-    def save(self, name):
+    def save(self, name, measures):
+        self.measures[name] = measures
         self.saved.append((name, self.model.values.detach().clone()))
 
     @property
@@ -359,3 +360,13 @@ def test_a_measure_of_0_has_no_sign():
     record.validate = lambda _: Validation(1.0, 0.0)
     record.fit(best_model_metric="RR@10")
     assert [str(value) for value in (record.selection.start, record.selection.best)] == ["0.0", "0.0"]
+
+
+def test_models_are_saved_with_their_own_measures():
+    record, values = Record(rows(8)), iter([0.25, 0.75, 0.5])
+    record.validate = lambda _: Validation(1.0, next(values))
+    record.fit(best_model_metric="RR@10", gradient_accumulation=1, validate_every=1)
+    assert record.measures == {"last": {"RR@10": 0.5}, "best": {"RR@10": 0.75}}
+    record = Record(rows(8))
+    record.fit()
+    assert record.measures == {"last": {}, "best": {}}

@@ -27,19 +27,20 @@ def sim(q, d):
     return 1 - math.acos(dot / norms) / math.pi
 
 
-def paper_loss(queries, positives, negatives, margin):
+def paper_loss(queries, positives, *negatives, margin):
     n = len(queries)
 
     def term(i, other):
         return max(0.0, sim(queries[i], other) - sim(queries[i], positives[i]) + margin)
 
-    total = sum(term(i, negatives[j]) for i in range(n) for j in range(n))
+    total = sum(term(i, some[j]) for some in negatives for i in range(n) for j in range(n))
     return total + sum(term(i, positives[k]) for i in range(n) for k in range(n) if k != i)
 
 
-def draw(seed, *shape):
+def draw(seed, *shape, count=3):
+    """Vectors of queries, positives and the negatives of each, `count` in all."""
     generator = torch.Generator().manual_seed(seed)
-    return tuple(torch.randn(*shape, generator=generator, dtype=torch.float64) for _ in range(3))
+    return tuple(torch.randn(*shape, generator=generator, dtype=torch.float64) for _ in range(count))
 
 
 def triplet(*vectors, margin):
@@ -56,14 +57,16 @@ def info_nce(*vectors, others, temperature=0.05):
     return losses.info_nce_loss(batch, losses.InfoNCE(temperature=temperature), losses.cosine_similarity)
 
 
-def margin_mse(*vectors, margins):
-    return losses.margin_mse_loss(batch_of(*vectors, margins=margins), losses.NoSettings(), losses.inner_product)
+def margin_mse(*vectors, scores):
+    return losses.margin_mse_loss(batch_of(*vectors, scores=scores), losses.NoSettings(), losses.inner_product)
 
 
-@pytest.mark.parametrize(("n", "e", "margin"), [(1, 3, 0.1), (2, 2, 0.0), (3, 5, 1.0), (6, 16, 0.1)])
-def test_triplet_loss_equals_the_double_loop_of_the_paper(n, e, margin):
-    vectors = draw(n * 100 + e, n, e)
-    assert triplet(*vectors, margin=margin).item() == pytest.approx(paper_loss(*vectors, margin), abs=1e-12)
+@pytest.mark.parametrize(
+    ("n", "e", "margin", "count"), [(1, 3, 0.1, 3), (2, 2, 0.0, 3), (3, 5, 1.0, 5), (6, 16, 0.1, 3)]
+)
+def test_triplet_loss_equals_the_double_loop_of_the_paper(n, e, margin, count):
+    vectors = draw(n * 100 + e, n, e, count=count)
+    assert triplet(*vectors, margin=margin).item() == pytest.approx(paper_loss(*vectors, margin=margin), abs=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -147,17 +150,18 @@ def multilabel_loop(queries, passages, relevant):
 
 @pytest.mark.parametrize("seed", range(2))
 def test_multilabel_loss_is_the_sum_over_relevant_and_other_passages(seed):
-    vectors = draw(seed, 4, 3)
-    relevant = torch.from_numpy(np.random.default_rng(seed).random((4, 8)) < 0.4)
+    vectors = draw(seed, 4, 3, count=3 + seed)
+    relevant = torch.from_numpy(np.random.default_rng(seed).random((4, 8 + 4 * seed)) < 0.4)
     relevant[0] = False
     relevant[1] = True
     expected = multilabel_loop(vectors[0], torch.cat(vectors[1:]), relevant)
     assert multilabel(*vectors, relevant=relevant).item() == pytest.approx(expected, abs=1e-12)
 
 
-def test_info_nce_is_the_cross_entropy_of_the_own_passage():
-    queries, *passages = draw(3, 4, 5)
-    others = torch.zeros(4, 8, dtype=torch.bool)
+@pytest.mark.parametrize("negatives", [1, 3])
+def test_info_nce_is_the_cross_entropy_of_the_own_passage(negatives):
+    queries, *passages = draw(3, 4, 5, count=2 + negatives)
+    others = torch.zeros(4, 4 + 4 * negatives, dtype=torch.bool)
     others[1, 2] = others[3, 7] = True
     total = 0.0
     for i, query in enumerate(queries):
@@ -167,16 +171,54 @@ def test_info_nce_is_the_cross_entropy_of_the_own_passage():
     assert info_nce(queries, *passages, others=others).item() == pytest.approx(total / 4, abs=1e-10)
 
 
-def test_margin_mse_is_the_squared_error_of_the_margin():
-    queries, positives, negatives = draw(5, 3, 4)
-    margins = torch.tensor([1.0, -2.0, 0.5])
-    expected = [
-        (float(q @ p) - float(q @ n) - m) ** 2
-        for q, p, n, m in zip(queries, positives, negatives, margins.tolist(), strict=True)
-    ]
-    assert margin_mse(queries, positives, negatives, margins=margins).item() == pytest.approx(sum(expected) / 3)
-    exact = (queries * (positives - negatives)).sum(1)
-    assert margin_mse(queries, positives, negatives, margins=exact).item() == pytest.approx(0, abs=1e-25)
+def own_scores(queries, *passages):
+    """Inner products of each query and its own passages."""
+    return torch.stack([(queries * part).sum(-1) for part in passages], dim=-1)
+
+
+@pytest.mark.parametrize("negatives", [1, 3])
+def test_margin_mse_is_the_squared_error_of_the_margins(negatives):
+    vectors = draw(5, 3, 4, count=2 + negatives)
+    (scores,) = draw(6, 3, 1 + negatives, count=1)
+    found = own_scores(*vectors)
+    total = 0.0
+    for query, column in np.ndindex(3, negatives):
+        margin, told = (float(part[query, 0] - part[query, 1 + column]) for part in (found, scores))
+        total += (margin - told) ** 2
+    assert margin_mse(*vectors, scores=scores).item() == pytest.approx(total / (3 * negatives))
+    # Only differences count.
+    assert margin_mse(*vectors, scores=found + 7).item() == pytest.approx(0, abs=1e-25)
+
+
+def kl(*vectors, scores, temperature=0.05, teacher_temperature=1.0):
+    settings = losses.Distillation(temperature=temperature, teacher_temperature=teacher_temperature)
+    return losses.kl_loss(batch_of(*vectors, scores=scores), settings, losses.inner_product)
+
+
+@pytest.mark.parametrize("negatives", [1, 3])
+def test_kl_is_the_divergence_from_the_softmax_of_the_teachers_scores(negatives):
+    vectors = draw(11, 3, 4, count=2 + negatives)
+    (scores,) = draw(12, 3, 1 + negatives, count=1)
+    found, total = own_scores(*vectors), 0.0
+    for own, told in zip(found.tolist(), scores.tolist(), strict=True):
+        q, p = ([math.exp(value / t) for value in values] for values, t in ((own, 0.5), (told, 2.0)))
+        total += sum(x / sum(p) * math.log(x / sum(p) / (y / sum(q))) for x, y in zip(p, q, strict=True))
+    given = {"temperature": 0.5, "teacher_temperature": 2.0}
+    assert kl(*vectors, scores=scores, **given).item() == pytest.approx(total / 3, abs=1e-12)
+    # A constant added to the scores of a query does not change the softmax.
+    assert kl(*vectors, scores=4 * found - 3, **given).item() == pytest.approx(0, abs=1e-12)
+
+
+def test_a_nested_loss_is_that_of_the_first_numbers_added_up():
+    vectors, others = draw(13, 4, 6), torch.zeros(4, 8, dtype=torch.bool)
+    settings = losses.InfoNCE(temperature=0.3)
+
+    def loss(batch):
+        return losses.info_nce_loss(batch, settings, losses.cosine_similarity)
+
+    parts = [loss(batch_of(*(part[:, :size] for part in vectors), others=others)).item() for size in (2, 3, 6)]
+    assert losses.nested(loss, (2, 3, 6))(batch_of(*vectors, others=others)).item() == pytest.approx(sum(parts))
+    assert len({round(part, 3) for part in parts}) == 3
 
 
 EYE = torch.eye(3, 6, dtype=torch.bool)
@@ -185,7 +227,8 @@ LOSSES = {
     "triplet of a large margin": partial(triplet, margin=1.0),
     "multilabel_margin": partial(multilabel, relevant=EYE),
     "info_nce": partial(info_nce, others=EYE.roll(1, 1), temperature=0.2),
-    "margin_mse": partial(margin_mse, margins=torch.ones(3)),
+    "margin_mse": partial(margin_mse, scores=torch.tensor([[3.0, 2.0]] * 3)),
+    "kl": partial(kl, scores=torch.tensor([[3.0, 2.0]] * 3), temperature=1.0),
 }
 
 
@@ -202,12 +245,13 @@ def test_many_mini_batches_at_once_have_the_losses_of_each():
         lambda i: triplet(*(part[i] for part in vectors), margin=0.1),
         lambda i: multilabel(*(part[i] for part in vectors), relevant=marked[i]),
         lambda i: info_nce(*(part[i] for part in vectors), others=marked[i].triu(1)),
-        lambda i: margin_mse(*(part[i] for part in vectors), margins=vectors[0][i, :, 0]),
     ]
-    for loss in alone[:3]:
+    for loss in alone:
         assert loss(slice(None)).tolist() == pytest.approx([loss(i).item() for i in range(5)], abs=1e-12)
-    together = margin_mse(*vectors, margins=vectors[0][..., 0])
-    assert together.tolist() == pytest.approx([alone[3](i).item() for i in range(5)], abs=1e-12)
+    for loss in (margin_mse, kl):
+        together, scores = loss(*vectors, scores=vectors[0][..., :2]).tolist(), vectors[0][..., :2]
+        each = [loss(*(part[i] for part in vectors), scores=scores[i]).item() for i in range(5)]
+        assert together == pytest.approx(each, abs=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -234,8 +278,7 @@ class Scaled(Section):
 
 def scaled_distance(batch, settings, similarity_of):
     """One minus the similarity of each query and its positive."""
-    own = similarity_of(batch.queries, batch.positives).diagonal(dim1=-2, dim2=-1)
-    return settings.factor * (1 - own).mean(-1)
+    return settings.factor * (1 - batch.own(similarity_of)[..., 0]).mean(-1)
 
 
 def scaled_error(logits, relevance, settings):

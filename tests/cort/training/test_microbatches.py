@@ -75,7 +75,9 @@ def test_activations_are_kept_for_what_half_of_a_gpus_memory_holds(monkeypatch):
         SETTINGS.model_copy(update={"precision": "bf16"}),
         BertConfig(num_hidden_layers=2, hidden_size=64),
     )
-    model = SimpleNamespace(transformer=SimpleNamespace(config=config), parameters=lambda: [torch.zeros(1_000)])
+    model = SimpleNamespace(
+        transformer=SimpleNamespace(config=config), parameters=lambda: [nn.Parameter(torch.zeros(1_000))]
+    )
     gpu, memory = torch.device("cuda"), SimpleNamespace(total_memory=64_000_000)
     monkeypatch.setattr("torch.cuda.get_device_properties", lambda device: memory)
     assert tokens_kept(settings, model, gpu) == (32_000_000 - 16_000) // (40 * 2 * 64)
@@ -140,7 +142,7 @@ class Exact:
 
         # The validation loss falls, so that the best model is the last one.
         validated = itertools.count(1, -1)
-        task = Task(model, 30, 30, split, texts.losses, lambda _: Validation(float(next(validated))), lambda _: None)
+        task = Task(model, 30, 30, split, texts.losses, lambda _: Validation(float(next(validated))), lambda *_: None)
         (_, point), _ = fit(task, settings)
         return {name: value.clone() for name, value in model.state_dict().items()}, batches, point.loss
 
@@ -254,7 +256,7 @@ def test_only_the_transformer_computes_in_bf16(exact, name, checkpointing):
         seen.append(outputs_of(forward))
         return Validation(1.0 / len(seen))
 
-    task = Task(model, 6, 6, lambda *_: [np.arange(6)[None]], losses, validate, lambda _: None)
+    task = Task(model, 6, 6, lambda *_: [np.arange(6)[None]], losses, validate, lambda *_: None)
     fit(
         task,
         SETTINGS.model_copy(
@@ -286,7 +288,7 @@ def test_training_in_tf32_multiplies_so_in_the_transformer_and_backward(exact, m
     model.transformer.encoder.register_forward_hook(see("layers"))
     model.projection.register_forward_hook(see("projection"))
     model.projection.weight.register_hook(see("gradients"))
-    task = Task(model, 30, 30, texts.split, texts.losses, lambda _: Validation(1.0), lambda _: None)
+    task = Task(model, 30, 30, texts.split, texts.losses, lambda _: Validation(1.0), lambda *_: None)
     fit(task, SETTINGS.model_copy(update={"precision": "tf32"}))
     assert seen == {"layers": {"high"}, "projection": {"highest"}, "gradients": {"high"}}
     assert torch.get_float32_matmul_precision() == "highest"

@@ -26,20 +26,22 @@ def undisturbed(stage_options, tmp_path_factory):
     """Results of trainings without interruption and checkpoints, and the modules that they loaded."""
     trainings = {}
 
-    def get(stage):
-        if stage not in trainings:
+    def get(stage, lora=None):
+        if lora:
+            pytest.importorskip("peft")
+        if (stage, lora) not in trainings:
             output = tmp_path_factory.mktemp("undisturbed")
-            command = [sys.executable, "-c", LISTING, f"cort.{stage}", *stage_options(stage, output)]
+            command = [sys.executable, "-c", LISTING, f"cort.{stage}", *stage_options(stage, output, lora_rank=lora)]
             process = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-            trainings[stage] = results(output), set(json.loads(process.stdout))
-        return trainings[stage]
+            trainings[stage, lora] = results(output), set(json.loads(process.stdout))
+        return trainings[stage, lora]
 
     return get
 
 
-@pytest.mark.parametrize("stage", ["train", "train_reranker"])
-def test_all_modules_that_are_loaded_belong_to_the_program_of_the_training(stage, undisturbed):
-    _, loaded = undisturbed(stage)
+@pytest.mark.parametrize(("stage", "lora"), [("train", None), ("train_reranker", 2)])
+def test_all_modules_that_are_loaded_belong_to_the_program_of_the_training(stage, lora, undisturbed):
+    _, loaded = undisturbed(stage, lora)
     assert f"cort.{stage}" in loaded
     own = [name for name in loaded if not name.startswith(("cort.runtime", "cort.config"))]
     files = {f"{name.replace('.', '/')}{ending}" for name in own for ending in (".py", "/__init__.py")}
@@ -47,18 +49,23 @@ def test_all_modules_that_are_loaded_belong_to_the_program_of_the_training(stage
 
 
 @pytest.mark.parametrize(
-    ("stage", "interruptions"),
+    ("stage", "interruptions", "lora"),
     [
-        ("train", [signal.SIGKILL, signal.SIGUSR1]),
-        pytest.param("train_reranker", [signal.SIGINT, signal.SIGKILL, signal.SIGTERM], marks=pytest.mark.exhaustive),
+        ("train", [signal.SIGKILL, signal.SIGUSR1], None),
+        ("train_reranker", [signal.SIGKILL, signal.SIGTERM], 2),
+        pytest.param(
+            *("train_reranker", [signal.SIGINT, signal.SIGKILL, signal.SIGTERM], None), marks=pytest.mark.exhaustive
+        ),
     ],
 )
 def test_a_training_that_is_interrupted_several_times_ends_with_the_same_bytes(
-    stage, interruptions, stage_options, undisturbed, tmp_path
+    stage, interruptions, lora, stage_options, undisturbed, tmp_path
 ):
     """The first process has other settings: its checkpoint must be ignored."""
     folder, output, log = tmp_path / "checkpoints", tmp_path / "out", tmp_path / "a.log"
-    options = stage_options(stage, output, checkpoints=folder, log=log)
+    if lora:
+        pytest.importorskip("peft")
+    options = stage_options(stage, output, checkpoints=folder, log=log, lora_rank=lora)
     for number in interruptions:
         # Only before SIGKILL, which comes without warning, must checkpoints be written.
         every = 0 if number == signal.SIGKILL else 600
@@ -82,7 +89,7 @@ def test_a_training_that_is_interrupted_several_times_ends_with_the_same_bytes(
     assert process.end() == 0
     assert len(process.saying("resumed at update")) == 1
     models, curve = results(output)
-    assert (models, curve) == undisturbed(stage)[0]
+    assert (models, curve) == undisturbed(stage, lora)[0]
     assert len(curve) > 50
     assert not folder.exists()
 

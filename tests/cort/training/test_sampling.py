@@ -43,7 +43,7 @@ def test_each_filter_by_hand(tmp_path):
     pools, counts = build_pools(judged(positives), 1, join_runs([run(tmp_path, rankings)], 2, 3), minimum_results=3)
     exactly = Pool("exactly", ["z"], ["b", "c"], [2, 3])
     assert each_of(pools) == [exactly, Pool("some_relevant", ["b", "a", "q"], ["c"], [2], ["b"])]
-    dropped = ("no judged positive", "ranking too short", "no negative left on these ranks")
+    dropped = ("no judged positive", "ranking too short", "too few negatives left on these ranks")
     expected = {"queries in the ranking": 5, "queries kept": 2, "queries without results": 2}
     expected |= {f"dropped: {reason}": 1 for reason in dropped}
     assert counts == expected | {"judged positives excluded from the negatives": 2 + 1}
@@ -52,7 +52,7 @@ def test_each_filter_by_hand(tmp_path):
 @pytest.mark.parametrize(
     ("rankings", "counted"),
     [
-        ({"q": "abc"}, {"queries in the ranking": 1, "dropped: no negative left on these ranks": 1}),
+        ({"q": "abc"}, {"queries in the ranking": 1, "dropped: too few negatives left on these ranks": 1}),
         ({}, {"queries without results": 1}),
     ],
     ids=["ranks beyond the ranking", "an empty run"],
