@@ -2,9 +2,8 @@
 
 Documents are divided among the splits by a hash of the seed and their ids: another document moves no other. A query
 above several texts of a document has all of these as relevant passages. Dropped is what nobody would ask, or cannot
-judge: code such as `impl Shl<&u64> for isize`; a query above texts of several documents, whatever their splits are; a
-pattern such as `impl Clone for String`, which many documents have with other names; and one whose passage has a twin, a
-passage of the same text in another document, which would count as irrelevant.
+judge: code such as `impl Shl<&u64> for isize`; a query above texts of several documents, whatever their splits are; and
+one whose passage has a twin, a passage of the same text in another document, which would count as irrelevant.
 
 A query's id depends on its document and text alone, and a sample on the seed and the ids: documents that are divided
 into passages differently share most queries.
@@ -53,12 +52,14 @@ CODE_WORD = re.compile(r"[<>{}\[\]=_|\\^*@]|::|->|[$~](?!\d)|\w\((?!e?s\))|^&\w"
 OPERATOR = re.compile(r"=|[<>&|:*+{}\[\]()-]{2,}")
 # A call whose arguments are further words.
 CALL = re.compile(r"\w\([^)\s]*(\s|$)")
+# A keyword of programming languages, not as the first word of a sentence, before a name with a capital or a digit.
+DECLARATION = re.compile(
+    r"(?:(?:pub|public|private|protected|static|final|abstract|virtual|unsafe|async|const|export|default) )*"
+    r"(?:class|const|def|enum|fn|func|function|impl|interface|mod|namespace|struct|trait|type|typedef|union) "
+    r"\S*[A-Z0-9]"
+)
 # One word of code in as many, or more, is a signature.
 WORDS_PER_CODE = 5
-# What may be a name, after the first word: capitals, digits or signs are in it.
-NAMED, NAME = r"(\s)\S*[\p{Lu}\p{N}_:<>()=&]\S*", r"\1_"
-# Documents that have a pattern of words with other names.
-OF_PATTERN = 10
 # Hexadecimal digits of a query's id.
 ID_DIGITS = 12
 
@@ -95,45 +96,25 @@ def read_candidates(path: str) -> pa.Table:
 
 
 def queries_of_split(candidates: pa.Table, split: str, splits: Sequence[str], seed: int) -> pa.Table:
-    """Collect the queries of a split: text, document, list of passages, and whether other documents have it, too.
-
-    Its column `pattern` tells whether at least `OF_PATTERN` documents have it but for names.
-    """
+    """Collect the queries of a split: text, document, list of passages, and whether other documents have it, too."""
     documents, keys = documents_of(candidates["doc_id"], "max"), plain(candidates["text"])
-    shared = _of_documents(keys, documents, 2)
-    pattern = pc.and_(
-        _is_pattern(unnamed := _unnamed(candidates["text"])), _of_documents(unnamed, documents, OF_PATTERN)
-    )
+    owners = pa.table({"key": keys, "document": documents}).group_by("key").aggregate([("document", "count_distinct")])
+    shared = pc.is_in(keys, value_set=owners.filter(pc.field("document_count_distinct") > 1)["key"])
     names = pc.unique(documents).to_pylist()
     own = [name for name in names if split_of(name, splits, seed) == split]
-    columns = {"document": documents, "text": candidates["text"], "shared": shared, "pattern": pattern}
+    columns = {"document": documents, "text": candidates["text"], "shared": shared}
     table = pa.table({**columns, "doc_id": candidates["doc_id"]})
     table = table.filter(pc.is_in(documents, value_set=pa.array(own, "string")))
     return table.group_by([*columns], use_threads=False).aggregate([("doc_id", "list")]).combine_chunks()
 
 
-def _unnamed(texts: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Replace what may be a name by `_`."""
-    return pc.replace_substring_regex(texts, NAMED, NAME)
-
-
-def _is_pattern(texts: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Tell whether some words, but not more than half, may be names."""
-    names, blanks = pc.count_substring(texts, " _"), pc.count_substring(texts, " ")
-    return pc.and_(pc.greater(names, 0), pc.greater(blanks, pc.subtract(pc.multiply(names, 2), 2)))
-
-
-def _of_documents(keys: pa.ChunkedArray, documents: pa.ChunkedArray, number: int) -> pa.ChunkedArray:
-    """Tell for each key whether at least so many documents have it."""
-    owners = pa.table({"key": keys, "document": documents}).group_by("key").aggregate([("document", "count_distinct")])
-    return pc.is_in(keys, value_set=owners.filter(pc.field("document_count_distinct") >= number)["key"])
-
-
 def is_code(text: str) -> bool:
-    """Tell whether a text has a call, or one in `WORDS_PER_CODE` words or more is code, as in a signature."""
+    """Tell whether a text declares something, has a call, or has code in one of `WORDS_PER_CODE` words, or more."""
     words = text.split()
     signs = [bool((CODE_WORD if any(map(str.isalnum, word)) else OPERATOR).search(word)) for word in words]
-    return bool(CALL.search(text)) or (any(signs) and WORDS_PER_CODE * sum(signs) >= len(words))
+    return bool(DECLARATION.match(text) or CALL.search(text)) or (
+        any(signs) and WORDS_PER_CODE * sum(signs) >= len(words)
+    )
 
 
 def passages_with_twins(path: str, aggregate: str) -> pa.Array:
@@ -161,7 +142,6 @@ def choose(queries: pa.Table, lengths: Lengths, twins: pa.Array) -> tuple[pa.Tab
         f"{DROPPED}more than {lengths.max_words} words": words > lengths.max_words,
         f"{DROPPED}code": np.array([*map(is_code, texts)], bool),
         f"{DROPPED}the same in several documents": queries["shared"].to_numpy(),
-        f"{DROPPED}the same but for names in {OF_PATTERN} documents": queries["pattern"].to_numpy(),
         f"{DROPPED}the passage has the text of another one": with_twins,
     }
     kept = len(dropped)

@@ -37,8 +37,8 @@ class Made(NamedTuple):
 class FinishedBlocks:
     """The finished blocks of one computation; without a folder, none are kept.
 
-    `identify` describes all that determines the result. It is called at most once, and only if blocks are found or kept,
-    which is `every` so many seconds.
+    `identify` describes all that determines the result. It is called at most once, and only if blocks are found or
+    kept; they are kept `every` so many seconds.
     """
 
     def __init__(self, folder: str | Path | None, identify: Callable[[], str], every: float = EVERY) -> None:

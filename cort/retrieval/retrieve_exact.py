@@ -12,7 +12,7 @@ from typing import Literal
 from pydantic import Field
 
 from cort.config.fields import Storage
-from cort.config.models import Vectors
+from cort.config.models import FinishedVectors
 from cort.config.systems import ExactSearch, Reduced
 from cort.formats.shards import count_rows, open_both
 from cort.retrieval.search_options import SearchOptions
@@ -38,7 +38,7 @@ class Options(SearchOptions):
     """Memory, half of which may hold the vectors."""
     dimension: Maybe[int] = same_as(ExactSearch, "dimension")
     storage: Maybe[Storage] = same_as(ExactSearch, "storage")
-    matryoshka: bool = same_as(Vectors, "matryoshka", default=False)
+    matryoshka: bool = same_as(FinishedVectors, "matryoshka", default=False)
 
 
 def stage(options: Options) -> None:

@@ -11,6 +11,7 @@ import yaml
 
 from cort.formats.judgements import iter_qrels
 from cort.formats.tables import QRELS, QUERIES, read_table
+from cort.retrieval.documents import split_of
 from tests.support.common import texts_by_id
 from tests.support.forking import run_module, snakemake
 from tests.support.sandbox import copy_with_tiny
@@ -71,9 +72,12 @@ def test_splits_share_no_document_and_samples_are_drawn_from_their_own(results):
         split: {qrel.doc_id for _, qrel in iter_qrels(results / f"raw/imported/qrels.{split}.tsv")}
         for split in ("validation", "test")
     }
-    names = {path.removesuffix(".md") for path in set.union(*judged.values())}
+    documents = {f"{'deep/' * (number % 2)}{number}.md" for number in range(40)}
     assert not judged["validation"] & judged["test"]
-    assert names == {f"{'deep/' * (number % 2)}{number}" for number in range(40)}
+    splits = ["test", "validation"]
+    of_split = {split: {one for one in documents if split_of(one, splits, 42) == split} for split in splits}
+    assert judged["validation"] == of_split["validation"]
+    assert judged["test"] < of_split["test"]
     queries = read_table(results / "collection/queries.test.parquet", QUERIES).to_pydict()
     assert len(queries["text"]) == 20
     assert all(re.fullmatch(r"(\w+ ){3}part\d", text) for text in queries["text"])
@@ -113,7 +117,8 @@ def test_the_report_counts_what_was_dropped(results):
     # "Notes" is a heading of each document.
     assert counts["dropped: fewer than 3 words"] > 0
     for name, count in counts.items():
-        assert re.search(rf"{re.escape(name)}</td><td class=\"number\">{count}</td>", page)
+        shown = re.sub("`(.*)`", r"<code>\1</code>", name)
+        assert re.search(rf"{re.escape(shown)}</td><td class=\"number\">{count}</td>", page)
 
 
 def test_labels_of_two_kinds_are_not_in_one_matrix(tree, results):

@@ -70,7 +70,6 @@ def test_known_answers(written, tmp_path):
         "dropped: more than 5 words": 1,
         "dropped: code": 0,
         "dropped: the same in several documents": 2,
-        "dropped: the same but for names in 10 documents": 0,
         "dropped: the passage has the text of another one": 0,
         KEPT: 3,
     }
@@ -84,10 +83,13 @@ REFERENCE = {
     "pub fn store(&self, val: {0}, order: Ordering)": "code",
     "pub const MAX: {0} = {0}::MAX": "code",
     "Function std::{0}::write of the library": "code",
-    "impl Clone for {1}": "the same but for names in 10 documents",
-    "impl Freeze for everything": "the same in several documents",
+    "impl Into{1} for Box": "code",
+    "pub unsafe trait Alloc{1} of memory": "code",
+    "Notes for everything here": "the same in several documents",
     "Notes about overflow of {0}": KEPT,
     "What happens when {0} is divided by zero?": KEPT,
+    "What is {1}?": KEPT,
+    "class sizes of {1}": KEPT,
 }
 # Questions are asked alike, but of few documents, and names of products are no code.
 ANSWERS = {
@@ -169,17 +171,11 @@ def test_without_aggregation_all_passages_below_a_query_are_relevant(written, tm
     ]
 
 
-# Numbers would be names in a pattern.
-LETTERS = str.maketrans("0123456789/.-", "abcdefghijklm")
-
-
 def drawn(number, documents):
     """Queries of many documents, some with several passages."""
     draw = random.Random(number)  # noqa: S311
     passages = ((document, f"{document}#{place}") for document in documents for place in range(draw.randint(1, 4)))
-    return [
-        (passage, f"words above {document} {draw.randint(0, 2)}".translate(LETTERS)) for document, passage in passages
-    ]
+    return [(passage, f"words above {document} {draw.randint(0, 2)}") for document, passage in passages]
 
 
 @pytest.fixture

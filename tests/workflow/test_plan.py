@@ -227,7 +227,7 @@ def test_snakemake_refuses_what_make_builds(fresh, stopped):
     stopped("-m", "workflow.build", *TINY, "--", PASSAGES, "--cores", 1)
     status, output = snakemake(fresh, PASSAGES, "--cores", 1, *TINY)
     assert status == 1
-    assert "Directory cannot be locked" in output
+    assert "found the lock of a build that runs: process " in output
 
 
 def test_inputs_that_are_not_there_are_refused_with_their_keys(call, fresh, tmp_path):

@@ -23,12 +23,13 @@ EXPECTED = {
     "at least 1, at most 100,000": "depths",
     "at least 1, at most 1,024": "gpus",
     "at least 1, at most 4,096": "threads",
+    "at least 1, at most 65,536": "matryoshka",
 }
 # Options of numbers without bounds: the files say what fits, or any number does.
 UNBOUNDED = "checkpoint_every width widths"
 # Options that have the name of a key, a default or bounds, and another meaning or fewer forms, or a choice that the
 # config makes of the same registry.
-OTHERS = {"depths", "form", "gpus", "kind", "measures", "samples", "loss", "method", "weights"}
+OTHERS = {"depths", "form", "gpus", "kind", "matryoshka", "measures", "samples", "loss", "method", "weights"}
 # Options that may have fewer values than their key: of a released encoder, those that its files can have.
 FEWER = {("pretrained", "pooling")}
 # What a JSON schema calls bounds.

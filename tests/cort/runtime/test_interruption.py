@@ -100,7 +100,7 @@ class Training:
         np.random.seed(11)  # noqa: NPY002
         model, self.starts, self.saved = Model(), [], {}
 
-        def save(name):
+        def save(name, _):
             self.saved[name] = {key: value.clone() for key, value in model.state_dict().items()}
 
         checkpoints = self.folder and Checkpoints(self.folder, lambda: self.identity, self.every)
