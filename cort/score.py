@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from functools import cache, partial
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -24,13 +24,14 @@ import pyarrow.compute as pc
 from cort.config.fields import Cutoff
 from cort.formats import tables
 from cort.formats.records import Integers
-from cort.formats.runs import Run, read_run
+from cort.formats.runs import read_run
 from cort.formats.shards import Tokens
 from cort.models.known_scores import KnownScores, Scores, keys_of
 from cort.models.layout import identity
 from cort.models.shards import Job, ModelOptions, compute_shard, refuse_others, table_writer
 from cort.models.tokenizer import fingerprint
 from cort.models.truncation import Limits, log_truncation, read_limits
+from cort.retrieval.candidates import BY_IDS, check_depths, distinct_pairs, pairs_of_triples
 from cort.runtime import cli
 from cort.runtime.errors import input_error
 from cort.runtime.sections import ArrowFile, Maybe, ParquetFile, Several, TrecFile
@@ -50,29 +51,6 @@ Scorer: TypeAlias = "Callable[[Integers, Integers], Tensor]"
 
 # Pairs of a block; on GPUs, blocks change the last bits of the scores.
 BLOCK = 8_192
-
-BY_IDS = [("query_id", "ascending"), ("doc_id", "ascending")]
-
-
-def distinct_pairs(runs: Iterable[Run], depths: Iterable[int]) -> pa.Table:
-    """Collect the distinct pairs within the top of each run, down to its depth, sorted by query and document id."""
-    parts = []
-    for run, depth in zip(runs, depths, strict=True):
-        ids = pa.table({"query_id": run.ids_of_queries(), "doc_id": run.doc_ids})
-        parts.append(ids.filter(run.ranks() <= depth))
-    return _distinct(parts)
-
-
-def pairs_of_triples(triples: pa.Table) -> pa.Table:
-    """Collect the distinct pairs of a query with its positive or negative, sorted by query and document id."""
-    names = ["query_id", "doc_id"]
-    parts = [triples.select(["query_id", column]).rename_columns(names) for column in ("positive", "negative")]
-    return _distinct(parts)
-
-
-def _distinct(parts: list[pa.Table]) -> pa.Table:
-    pairs = pa.concat_tables(parts).group_by(["query_id", "doc_id"], use_threads=False).aggregate([])
-    return pairs.sort_by(BY_IDS)
 
 
 def look_up(pairs: Pairs, limits: Limits, table: pa.Table, source: str) -> tuple[Integers, Integers]:
@@ -173,9 +151,7 @@ def stage(options: Options) -> None:
     if bool(options.candidates) == bool(options.triples):
         found = "both" if options.triples else "neither"
         raise input_error("--candidates, --triples", found, "one of them", "name the runs, or the triples")
-    if len(options.depths) != len(options.candidates):
-        expected = f"{len(options.candidates)}, one per run"
-        raise input_error("--depths", f"{len(options.depths)} numbers", expected, "name as many")
+    check_depths(options.candidates, options.depths)
     model, limits = load_reranker(options.model, options.precision), read_limits(options.model)
     assert limits is not None  # noqa: S101 - only base models have none
     tokenizer = fingerprint(options.model)

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from cort.config import paths
 from cort.config.collection import BYTES_PER_TOKEN, Endpoint
 from cort.config.experiment import Experiment
-from cort.config.models import PretrainedBase, Service
+from cort.config.models import PretrainedBase, Served, Service
 from cort.downloads.catalog import load_catalog
 from workflow.snakemake_api import Job
 
@@ -43,8 +43,8 @@ def forecast(experiment: Experiment, jobs: Sequence[Job]) -> str:
     files = {file for job in jobs for file in job.outputs}
     lines = [_pairs(pairs) for pairs in pairs_to_score(experiment, files.__contains__)]
     lines = ["", "Pairs to score:", *lines] if lines else []
-    if asked := [*texts_to_send(experiment, files.__contains__)]:
-        lines += ["", "To ask of the service in OPENAI_BASE_URL, texts with known vectors excepted:", *asked]
+    if asked := [*texts_to_send(experiment, files.__contains__), *pairs_to_send(experiment, files.__contains__)]:
+        lines += ["", "To ask of the service in OPENAI_BASE_URL, except for what is in `endpoint_cache/`:", *asked]
     of_hub = list(dict.fromkeys(from_hub(experiment, files)))
     if fetched := [*of_hub, *from_ir_datasets(experiment, files), *files_to_fetch(experiment, jobs)]:
         size, known = sum(one.size for one in fetched), "" if all(one.size for one in fetched) else ", some unknown"
@@ -90,7 +90,6 @@ def pairs_to_score(experiment: Experiment, to_make: Callable[[str], bool]) -> li
 
 def texts_to_send(experiment: Experiment, to_make: Callable[[str], bool]) -> Iterator[str]:
     """Say of which texts encoders behind an API are asked for vectors, and the limits of each job."""
-    limits = experiment.root.endpoint or Endpoint()
     for name in experiment.used_models("encoders"):
         if not isinstance(encoder := experiment.encoders[name], Service):
             continue
@@ -101,18 +100,43 @@ def texts_to_send(experiment: Experiment, to_make: Callable[[str], bool]) -> Ite
         for about, table, split, outputs in vectors:
             if any(map(to_make, outputs)):
                 size = _size(experiment.at(table, split=split))
-                most = f"{limits.max_requests:,} requests and {limits.max_tokens:,} tokens per job"
-                yield f"  {encoder.endpoint} for {about}{size}; at most {most} (`endpoint`)"
+                counts = f": {size[0]:,} texts, about {size[1]:,} tokens" if size else ""
+                yield f"  {encoder.endpoint} for {about}{counts}; {_limits(experiment)}"
 
 
-def _size(table: str) -> str:
+def pairs_to_send(experiment: Experiment, to_make: Callable[[str], bool]) -> Iterator[str]:
+    """Say of how many pairs re-rankers behind an API are asked for scores at most, and the limits of each job."""
+    limits = experiment.root.endpoint or Endpoint()
+    for pairs in pairs_to_score(experiment, to_make):
+        if not isinstance(reranker := experiment.rerankers[pairs.reranker], Served):
+            continue
+        queries, passages = (
+            _size(experiment.at(table, split=pairs.split)) for table in (paths.QUERIES, paths.PASSAGES)
+        )
+        counts = ""
+        if queries and passages:
+            number = pairs.depth * queries[0]
+            tokens = pairs.depth * queries[1] + number * passages[1] // max(passages[0], 1)
+            requests = max(
+                queries[0] * -(-pairs.depth // limits.texts_per_request), tokens // limits.tokens_per_request
+            )
+            counts = f": at most {number:,} pairs, about {requests:,} requests, {tokens:,} tokens"
+        yield f"  {reranker.endpoint} for the candidates of {pairs.split}{counts}; {_limits(experiment)}"
+
+
+def _limits(experiment: Experiment) -> str:
+    limits = experiment.root.endpoint or Endpoint()
+    return f"at most {limits.max_requests:,} requests and {limits.max_tokens:,} tokens per job (`endpoint`)"
+
+
+def _size(table: str) -> tuple[int, int] | None:
     """Count the texts of a table and estimate their tokens, if it is there and whole."""
     if (footer := _footer(table)) is None:
-        return ""
+        return None
     groups = [footer.row_group(group) for group in range(footer.num_row_groups)]
     columns = [group.column(place) for group in groups for place in range(group.num_columns)]
     size = sum(column.total_uncompressed_size for column in columns if column.path_in_schema == "text")
-    return f": {footer.num_rows:,} texts, about {size // BYTES_PER_TOKEN:,} tokens"
+    return footer.num_rows, size // BYTES_PER_TOKEN
 
 
 def count_queries(experiment: Experiment, split: str) -> int | None:

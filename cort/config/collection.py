@@ -203,24 +203,24 @@ class LanguageModel(RequestLimits):
 BYTES_PER_TOKEN = 4
 
 
-class EmbeddingLimits(RequestLimits):
-    """Limits on what a job asks an embeddings service."""
+class TextLimits(RequestLimits):
+    """Limits on what a job asks a service of vectors or scores."""
 
     max_tokens: Annotated[int, SPEED] = Field(10_000_000, ge=0, le=1_000_000_000_000)
-    """An encoder's job that needs vectors of more tokens than this, counted as 4 bytes each, ends before its first
-    request."""
+    """A job that needs vectors or scores of more tokens than this, counted as 4 bytes each, ends before its first
+    request. A pair has the tokens of its query, too."""
     texts_per_request: Annotated[int, SPEED] = Field(32, ge=1, le=2048)
-    """Maximum texts whose vectors are asked for in one request."""
+    """Maximum texts whose vectors are asked for in one request, or passages scored for a query."""
     tokens_per_request: Annotated[int, SPEED] = Field(8000, ge=1, le=1_000_000)
-    """Maximum tokens of such a request, counted as 4 bytes each, unless one text alone has more."""
+    """Maximum tokens of such a request, counted likewise, unless one text or pair alone has more."""
 
 
-class Endpoint(EmbeddingLimits):
+class Endpoint(TextLimits):
     """A server with OpenAI's interface (llama.cpp, vLLM, Ollama, paid services)."""
 
     model: Maybe[Text] = None
     """Name of the language model at the server, whose address and key come from the environment: OPENAI_BASE_URL and
-    OPENAI_API_KEY. Encoders with `endpoint` name their own model, and share the limits below."""
+    OPENAI_API_KEY. Encoders and re-rankers with `endpoint` name their own model, and share the limits below."""
 
 
 class Topics(Section):

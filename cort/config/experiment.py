@@ -9,7 +9,7 @@ from pathlib import Path
 from cort.config.collection import COPIED, AnySplit, Generated, HeldOut, Judge, Judged
 from cort.config.entries import INDEX_ADDITIONS, LEARNERS, TRAINING_SPLITS, Config
 from cort.config.learners import Learner
-from cort.config.models import Learning, Service
+from cort.config.models import Learning, Served
 from cort.config.root import Root
 from cort.runtime.sections import plain
 from cort.systems.base import System
@@ -102,11 +102,11 @@ class Experiment(Results):
             if self.labels_of(split) == "LLM":
                 by = self._language_model if isinstance(self.splits[split], Judged) else "a language model"
                 lines.append(f"Labels of {split} are by {by}.")
-        for name in self.used_models("encoders"):
-            if isinstance(encoder := self.encoders[name], Service):
-                lines.append(
-                    f"{name} is {encoder.endpoint}, a model behind a service, which may change without notice."
-                )
+        for section, models in self.models.items():
+            for name in self.used_models(section):
+                if isinstance(model := models[name], Served):
+                    how = "a model behind a service, which may change without notice"
+                    lines.append(f"{name} is {model.endpoint}, {how}.")
         return lines
 
     @property

@@ -147,6 +147,12 @@ class ReleasedCrossEncoder(ReleasedScoring):
     kind: Literal["cross_encoder"] = "cross_encoder"
 
 
+class ServedCrossEncoder(models.ServedScoring):
+    """A re-ranker behind an API."""
+
+    kind: Literal["cross_encoder"] = "cross_encoder"
+
+
 class RetrainedCrossEncoder(LearningReranker, ReleasedCrossEncoder):
     """A released cross_encoder with training."""
 
@@ -199,6 +205,7 @@ class TrainedConvKnrm(models.Filters, TrainedScoring):
 Reranker: TypeAlias = Annotated[
     RetrainedCrossEncoder
     | ReleasedCrossEncoder
+    | ServedCrossEncoder
     | RetrainedLate
     | ReleasedLate
     | TrainedCrossEncoder

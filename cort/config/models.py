@@ -360,7 +360,16 @@ class Learning(Checkpoint):
         return self.triples
 
 
-class Service(Section):
+class Served(Section):
+    """A model behind an API."""
+
+    endpoint: Text
+    """Name of the model at the server."""
+    #: of all that it computes, as it comes
+    precision: ClassVar[Literal["fp32"]] = "fp32"
+
+
+class Service(Served):
     """An encoder behind an API."""
 
     endpoint: Text
@@ -375,8 +384,6 @@ class Service(Section):
     """Text put before every query; with `pretrained`, by default the model's own."""
     passage_prompt: Maybe[str] = None
     """Text put before every passage; with `pretrained`, by default the model's own."""
-    #: of all vectors, as they come
-    precision: ClassVar[Literal["fp32"]] = "fp32"
 
 
 # Parts of re-rankers.
@@ -396,6 +403,17 @@ class ReleasedScoring(Revision, AutoPrecise):
     """Maximum tokens of a query, special tokens included."""
     max_length: Maybe[PairTokens] = None
     """Maximum tokens of query and passage together; with late interaction or kernel pooling, of the passage."""
+
+
+class ServedScoring(Served):
+    """A re-ranker behind an API."""
+
+    endpoint: Text
+    """Name of a re-ranker at the same server as an encoder's `endpoint`, in Cohere's form (`/v1/rerank`: vLLM,
+    llama.cpp, Jina, paid services). Each score is kept in `endpoint_cache/`; no pair is sent twice. By default, `depth`
+    is 100."""
+    depth: int = Field(100, ge=1, le=100_000)
+    """Candidates re-ranked per query, for systems that set no `depth` of their own."""
 
 
 class Scored(Section):

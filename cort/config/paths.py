@@ -27,6 +27,7 @@ SPLIT_SOURCES = "results/{dataset}/raw/imported/sources.{split}.json"
 #: Answers of endpoints, for all experiments.
 ANSWERS = "endpoint_cache/answers.sqlite"
 EMBEDDINGS = "endpoint_cache/vectors.sqlite"
+SERVED_SCORES = "endpoint_cache/scores.sqlite"
 # Of generated queries: all, with the passages below them, and how many of a split are dropped. Of judged ones: grades.
 CANDIDATES = "results/{dataset}/raw/candidates.parquet"
 GENERATED_COUNTS = "results/{dataset}/raw/imported/counts.{split}.json"

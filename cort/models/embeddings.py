@@ -1,7 +1,6 @@
 """Ask a server with OpenAI's interface for the vectors of texts, each text once.
 
-Vectors are kept in a file that all experiments share, by model, dimension and text with its prompt. Tokens are counted
-as 4 bytes each, because only the server knows its tokenizer.
+Vectors are kept in a file that all experiments share, by model, dimension and text with its prompt.
 """
 
 from __future__ import annotations
@@ -11,16 +10,26 @@ import hashlib
 import logging
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import openai
 from openai.types import CreateEmbeddingResponse
 
-from cort.config.collection import BYTES_PER_TOKEN, EmbeddingLimits
+from cort.config.collection import TextLimits
 from cort.config.models import Service
-from cort.models.service import Unusable, kept_answers, key_of, send
+from cort.models.service import (
+    Needed,
+    Unusable,
+    batches_of,
+    kept_answers,
+    key_of,
+    naming_size,
+    refuse_more,
+    send,
+    tokens_of,
+)
 from cort.runtime.errors import input_error, shorten
 from cort.runtime.progress import Counter
 
@@ -31,24 +40,14 @@ Vectors: TypeAlias = npt.NDArray[np.float32]
 TABLE = "vectors (key BLOB PRIMARY KEY, vector BLOB NOT NULL) WITHOUT ROWID"
 #: the key that names the model, in errors
 MODEL = "encoders.endpoint"
-# How servers refuse requests with too many texts, or too long ones.
-TOO_MUCH = (400, 413, 422)
 # Allowed deviation from unit length.
 TOLERANCE = 1e-3
 #: ids and texts, with their prompts
 Block: TypeAlias = tuple[Sequence[str], Sequence[str]]
 
 
-class Asked(Service, EmbeddingLimits):
+class Asked(Service, TextLimits):
     """A model behind an API, and limits on what is asked of it."""
-
-
-class Needed(NamedTuple):
-    """What a job has to ask for."""
-
-    texts: int
-    requests: int
-    tokens: int
 
 
 def name_of(service: Service) -> str:
@@ -68,7 +67,7 @@ def embed(read: Callable[[], Iterable[Block]], service: Asked, cache: str) -> It
     """
     with kept_answers(cache, TABLE) as kept:
         needed, normalized, width = _count(read(), service, kept), 0, service.dimension
-        _refuse_more(needed, service)
+        refuse_more(needed, service)
         with Counter(needed.texts, "texts") as counter:
             for ids, texts in read():
                 if missing := _missing(texts, service, kept):
@@ -108,25 +107,6 @@ def normalize(matrix: Vectors) -> int:
     return int(((np.abs(lengths - 1) > TOLERANCE) & (lengths > 0)).sum())
 
 
-def tokens_of(text: str) -> int:
-    """Estimate the tokens of a text."""
-    return -(-len(text.encode(errors="replace")) // BYTES_PER_TOKEN)
-
-
-def batches_of(texts: Iterable[str], service: EmbeddingLimits) -> Iterator[list[str]]:
-    """Divide texts into requests: at most so many texts, and so many tokens unless one text alone has more."""
-    batch, tokens = list[str](), 0
-    for text in texts:
-        more = tokens_of(text)
-        if batch and (len(batch) == service.texts_per_request or tokens + more > service.tokens_per_request):
-            yield batch
-            batch, tokens = [], 0
-        batch.append(text)
-        tokens += more
-    if batch:
-        yield batch
-
-
 def _key(service: Service, text: str) -> bytes:
     return bytes.fromhex(key_of("embedding", service.endpoint, str(service.dimension), text))
 
@@ -146,31 +126,14 @@ def _count(blocks: Iterable[Block], service: Asked, kept: sqlite3.Connection) ->
         for batch in batches_of(_missing(block, service, kept), service):
             texts, requests = texts + len(batch), requests + 1
             tokens += sum(map(tokens_of, batch))
-    counts = (texts, requests, tokens, service.max_requests, service.max_tokens)
-    log.info("%d texts to ask for: %d requests, about %d tokens; limits: %d requests, %d tokens", *counts)
     return Needed(texts, requests, tokens)
-
-
-def _refuse_more(needed: Needed, service: EmbeddingLimits) -> None:
-    for key, number, most in (
-        ("max_requests", needed.requests, service.max_requests),
-        ("max_tokens", needed.tokens, service.max_tokens),
-    ):
-        if number > most:
-            found = f"{number} {key.removeprefix('max_')} needed"
-            raise input_error(f"endpoint.{key}", found, f"at most {most}", "raise it, or ask for less")
 
 
 async def _request(client: openai.AsyncOpenAI, batch: Sequence[str], service: Service) -> list[Vectors]:
     """Ask for the vectors of some texts, (e,) each."""
     given: dict[str, Any] = {} if service.dimension is None else {"dimensions": service.dimension}
-    try:
+    with naming_size(f"{len(batch)} texts, the longest of about {max(map(tokens_of, batch))} tokens"):
         reply = await client.embeddings.create(model=service.endpoint, input=list(batch), **given)
-    except openai.APIStatusError as error:
-        if error.status_code not in TOO_MUCH:
-            raise
-        texts = f"{len(batch)} texts, the longest of about {max(map(tokens_of, batch))} tokens"
-        raise Unusable(f"status {error.status_code} for {texts}") from None
     return _vectors_of(reply, batch, service)
 
 

@@ -1,7 +1,8 @@
 """Send requests to a server with OpenAI's interface, and keep its answers in a file that all experiments share.
 
 An answer is kept as soon as it comes: neither a killed job nor another one asks again. One process asks at a time, so
-that limits hold. Address and key come from the environment, and appear in no message.
+that limits hold. Address and key come from the environment, and appear in no message. Tokens are counted as 4 bytes
+each, because only the server knows its tokenizer.
 """
 
 from __future__ import annotations
@@ -17,11 +18,12 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import httpx
 import openai
 
+from cort.config.collection import BYTES_PER_TOKEN, TextLimits
 from cort.runtime.errors import input_error, reason_of
 from cort.runtime.locks import acquire
 from cort.runtime.progress import Counter
@@ -32,15 +34,77 @@ log = logging.getLogger(__name__)
 URL, KEY = "OPENAI_BASE_URL", "OPENAI_API_KEY"
 # Further attempts, after half a second up to 8 s, or when the server asks for it with Retry-After; seconds per attempt.
 RETRIES, PATIENCE = 6, 300.0
+# How servers refuse requests with too many texts, or too long ones.
+TOO_MUCH = (400, 413, 422)
 
 
 class Unusable(ValueError):
     """What a server sent instead of an answer; `str` names it for a message."""
 
 
+class Needed(NamedTuple):
+    """What a job has to ask for: vectors of texts or scores of pairs."""
+
+    texts: int
+    requests: int
+    tokens: int
+
+
 def key_of(*parts: str) -> str:
     """Return the key that an answer is kept by."""
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+
+def tokens_of(text: str) -> int:
+    """Estimate the tokens of a text."""
+    return -(-len(text.encode(errors="replace")) // BYTES_PER_TOKEN)
+
+
+def batches_of(texts: Iterable[str], limits: TextLimits, extra: int = 0) -> Iterator[list[str]]:
+    """Divide texts into requests: at most so many texts, and so many tokens unless one text alone has more.
+
+    :param extra: tokens that come with each text, such as those of a query.
+    """
+    batch, tokens = list[str](), 0
+    for text in texts:
+        more = tokens_of(text) + extra
+        if batch and (len(batch) == limits.texts_per_request or tokens + more > limits.tokens_per_request):
+            yield batch
+            batch, tokens = [], 0
+        batch.append(text)
+        tokens += more
+    if batch:
+        yield batch
+
+
+def refuse_more(needed: Needed, limits: TextLimits) -> None:
+    """Log what is needed, and refuse more than is allowed.
+
+    :raises InputError: for more requests or tokens.
+    """
+    text = "%d texts to ask for: %d requests, about %d tokens; limits: %d requests, %d tokens"
+    log.info(text, *needed, limits.max_requests, limits.max_tokens)
+    for key, number, most in (
+        ("max_requests", needed.requests, limits.max_requests),
+        ("max_tokens", needed.tokens, limits.max_tokens),
+    ):
+        if number > most:
+            found = f"{number} {key.removeprefix('max_')} needed"
+            raise input_error(f"endpoint.{key}", found, f"at most {most}", "raise it, or ask for less")
+
+
+@contextmanager
+def naming_size(size: str) -> Iterator[None]:
+    """Name the size of a request with its status if the server may have refused it for that.
+
+    :raises Unusable: if it has one of the statuses `TOO_MUCH`.
+    """
+    try:
+        yield
+    except openai.APIStatusError as error:
+        if error.status_code not in TOO_MUCH:
+            raise
+        raise Unusable(f"status {error.status_code} for {size}") from None
 
 
 @contextmanager

@@ -13,7 +13,9 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from cort.config.models import Service
+from cort.config import paths
+from cort.config.collection import Endpoint
+from cort.config.models import Served, Service
 from cort.config.stored import REMEDY
 from cort.config.systems import Reduced
 from cort.formats.records import Ranking
@@ -32,7 +34,7 @@ from cort.models.rerankers import load_reranker
 from cort.models.sparse_encoder import load_sparse_encoder
 from cort.models.tokenizer import fingerprint
 from cort.online.light import Model, TokenIds, Tokenizer, model_of, with_vectors
-from cort.online.served import ServedEncoder
+from cort.online.served import ServedEncoder, ServedReranker
 from cort.retrieval.exact import StoredVectors
 from cort.retrieval.graph_search import Graph, open_index
 from cort.retrieval.impacts import MOST_TERMS, as_text, quantised
@@ -191,7 +193,7 @@ class Models:
     """Retrievers by name of the system, re-rankers by name of the model; each is opened when it is first needed."""
 
     retrievers: Mapping[str, Retriever]
-    rerankers: Mapping[str, Reranker]
+    rerankers: Mapping[str, Reranker | ServedReranker]
 
 
 class Opening:
@@ -219,7 +221,10 @@ class Opening:
         self._sparse = cache(lambda name: SparseQueryEncoder(with_vectors(results, "encoders", name), self._device))
         self.reranker = cache(self._open_reranker)
 
-    def _open_reranker(self, name: str) -> Reranker:
+    def _open_reranker(self, name: str) -> Reranker | ServedReranker:
+        if isinstance(service := self._results.rerankers[name], Served):
+            limits = self._results.root.endpoint or Endpoint()
+            return ServedReranker(service.endpoint, limits, Path(self._results.at(paths.PASSAGES)))
         files = [self._results.tokens("rerankers", name, "passages")]
         return Reranker(model_of(self._results, "rerankers", name, files), self._device)
 

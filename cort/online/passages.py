@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from itertools import accumulate
 from pathlib import Path
@@ -19,14 +19,11 @@ from cort.runtime.errors import input_error, shorten
 KEPT = 256
 
 
-class Passages:
-    """Holds the sorted ids in memory, and reads texts by row group."""
+class Texts:
+    """Reads texts by row group."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        ids = joined(tables.read_column(path, tables.PASSAGES, "doc_id"))
-        self._rows = pc.sort_indices(ids)
-        self._ids = ids.take(self._rows)
         self._file = tables.open_parquet(path)
         groups = map(self._file.metadata.row_group, range(self._file.num_row_groups))
         #: for each row group, the number of rows up to its end
@@ -36,6 +33,25 @@ class Passages:
     def _read(self, group: int) -> pa.ChunkedArray:
         with tables.refuse_damage(self.path, *tables.WHOLE):
             return self._file.read_row_group(group, columns=["text"])["text"]
+
+    def at(self, rows: Iterable[int]) -> list[str]:
+        """Return the texts in the given rows."""
+        texts = []
+        for row in rows:
+            group = bisect_left(self._ends, row + 1)
+            # A negative index: the row counted from the end of its group.
+            texts.append(self._texts(group)[row - self._ends[group]].as_py())
+        return texts
+
+
+class Passages(Texts):
+    """Holds the sorted ids in memory, too."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        ids = joined(tables.read_column(path, tables.PASSAGES, "doc_id"))
+        self._rows = pc.sort_indices(ids)
+        self._ids = ids.take(self._rows)
 
     def rows(self, doc_ids: Sequence[str]) -> list[int]:
         """Return the rows of the given ids.
@@ -53,9 +69,4 @@ class Passages:
 
     def texts(self, doc_ids: Sequence[str]) -> list[str]:
         """Return the texts of the given ids."""
-        texts = []
-        for row in self.rows(doc_ids):
-            group = bisect_left(self._ends, row + 1)
-            # A negative index: the row counted from the end of its group.
-            texts.append(self._texts(group)[row - self._ends[group]].as_py())
-        return texts
+        return self.at(self.rows(doc_ids))

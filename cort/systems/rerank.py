@@ -106,9 +106,10 @@ class Rerank(System):
 
     def files(self) -> Iterator[str]:
         """Yield the re-ranker, a tuned weight, the token cache of the passages."""
-        yield self.results.weights("rerankers", self._reranker)
         yield from self.tuned_files()
-        yield self.results.tokens("rerankers", self._reranker, "passages")
+        if not self.results.is_served("rerankers", self._reranker):
+            yield self.results.weights("rerankers", self._reranker)
+            yield self.results.tokens("rerankers", self._reranker, "passages")
 
     @cached_property
     def opened_weight(self) -> float:

@@ -10,7 +10,7 @@ from cort.config import paths
 from cort.config.collection import Queries
 from cort.config.entries import TRAINING_SPLITS, released_name
 from cort.config.lexical import Predicting, Weigher
-from cort.config.models import BaseModel, Checkpoint, Hub, PretrainedBase, ReleasedScoring, Service, Sparse, Started
+from cort.config.models import BaseModel, Checkpoint, Hub, PretrainedBase, ReleasedScoring, Served, Sparse, Started
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -90,7 +90,7 @@ class Results:
 
     def is_served(self, section: str, name: str) -> bool:
         """Tell whether a model is behind an API, without files here."""
-        return isinstance(self.models[section][name], Service)
+        return isinstance(self.models[section][name], Served)
 
     def weights(self, section: str, name: str) -> str:
         """Card of an encoder or re-ranker, best or last, which stands for its folder."""

@@ -1,4 +1,4 @@
-"""An encoder behind an API: from texts to runs, report and live search, with each text sent once."""
+"""An encoder and a re-ranker behind an API: from texts to runs, report and live search, with each text sent once."""
 
 import json
 
@@ -30,9 +30,14 @@ def embed(text):
     return numbers.tolist()
 
 
+def relevance(query, passage):
+    """Count the words that they share, and prefer short passages among those with as many."""
+    return len({*query.split()} & {*passage.split()}) - len(passage) / 1e4
+
+
 @pytest.fixture(scope="module")
 def server():
-    with configured_server(KEY, embed=embed) as server:
+    with configured_server(KEY, embed=embed, relevance=relevance) as server:
         yield server
 
 
@@ -41,9 +46,11 @@ def tree(tmp_path_factory, server):
     tree = copy_with_tiny(tmp_path_factory.mktemp("served") / "tree")
     tiny = yaml.safe_load((tree / TINY).read_text("utf-8"))
     config = {"dataset": "served", "protect": False, "depth": 20, "shards": 2, "encoders": {"api": ENCODER}}
+    config["rerankers"] = {"judge": {"endpoint": "org/judge", "depth": 10}}
     config |= {"collection": tiny["collection"], "splits": {"test": tiny["splits"]["test"]}}
     systems = {"bm25": {"retrieve": "bm25"}, "api": {"retrieve": "api"}}
     config["systems"] = systems | {"fused": {"fuse": {"systems": ["bm25", "api"], "method": "rrf"}}}
+    config["systems"]["judged"] = {"rerank": "fused", "reranker": "judge"}
     config["endpoint"] = {"max_requests": 500, "texts_per_request": 16}
     (tree / "served.yaml").write_text(yaml.safe_dump(config), "utf-8")
     status, output = snakemake(tree, "--cores", 2, "--configfile", "served.yaml")
@@ -73,12 +80,22 @@ def test_the_run_is_exact_search_over_the_vectors_of_the_service(results):
     assert [shard.model for shard in open_shards(files)] == [name_of(Asked(**ENCODER))] * 2
 
 
+def test_the_top_candidates_are_in_the_order_of_the_scores_of_the_service(results):
+    passages = texts_by_id(results / "collection/passages.parquet")
+    queries = texts_by_id(results / "collection/queries.test.parquet", QUERIES)
+    before = {ranking.query_id: ranking.doc_ids for ranking in read_run(results / "runs/test/fused.trec")}
+    for ranking in read_run(results / "runs/test/judged.trec"):
+        top, rest = before[ranking.query_id][:10], before[ranking.query_id][10:]
+        scores = {doc_id: np.float32(relevance(queries[ranking.query_id], passages[doc_id])) for doc_id in top}
+        assert ranking.doc_ids == sorted(top, key=lambda doc_id: (-scores[doc_id], doc_id)) + rest
+
+
 def test_each_text_is_sent_once_whatever_is_built_again(tree, results, server):
     assert set(server.answered.values()) == {1}
     before, attempts = (results / "runs/test/api.trec").read_bytes(), len(server.attempts)
     for path in (results / "embeddings/api").iterdir():
         path.unlink()
-    again = ["--forcerun", "embed", "embed_queries", "--configfile", "served.yaml"]
+    again = ["--forcerun", "embed", "embed_queries", "score_served", "--configfile", "served.yaml"]
     status, output = snakemake(tree, "--cores", 2, *again)
     assert status == 0, output[-3000:]
     assert len([*(results / "embeddings/api").iterdir()]) == 3
@@ -91,14 +108,16 @@ def test_each_text_is_sent_once_whatever_is_built_again(tree, results, server):
 
 def test_the_report_says_that_the_model_may_change(results):
     page = (results / "report/index.html").read_text("utf-8")
-    assert "api is org/embedder, a model behind a service, which may change without notice." in page
+    for model in ("api is org/embedder", "judge is org/judge"):
+        assert f"{model}, a model behind a service, which may change without notice." in page
 
 
-def test_live_queries_give_the_results_of_the_run(results, server):
+@pytest.mark.parametrize("system", ["fused", "judged"])
+def test_live_queries_give_the_results_of_the_run(results, server, system):
     queries = texts_by_id(results / "collection/queries.test.parquet", QUERIES)
-    ranking = read_run(results / "runs/test/fused.trec")[0]
+    ranking = read_run(results / f"runs/test/{system}.trec")[0]
     with cort.open(results) as experiment:
-        found = experiment.search(queries[ranking.query_id], "fused")
+        found = experiment.search(queries[ranking.query_id], system)
         assert list(found["doc_id"]) == list(ranking.doc_ids[:10])
         np.testing.assert_allclose(experiment.encode("a", "api")[0], unit("query: a"), atol=1e-6)
 

@@ -24,7 +24,7 @@ from tests.support.workflow import RULES, SYSTEMS, UNUSED, module_of, planned, p
 pytestmark = pytest.mark.usefixtures("real_starts")
 
 # Rules that need a network in some experiments, if not in the default one, or take a second.
-LOCAL = {"resolve", "download", "import_split", "passage_queries", "judge", "embed", "embed_queries"}
+LOCAL = {"resolve", "download", "import_split", "passage_queries", "judge", "embed", "embed_queries", "score_served"}
 LOCAL |= {f"pretrained_{kind}" for kind in ("encoder", "reranker", "weigher", "expander")}
 # Of the tiny experiment, which brings its own texts.
 SUBMITTED = RULES.keys() - LOCAL - UNUSED

@@ -1,4 +1,4 @@
-"""A server with OpenAI's interface on 127.0.0.1 that answers by a function, and misbehaves on demand."""
+"""A server with OpenAI's and Cohere's interfaces on 127.0.0.1 that answers by a function, and misbehaves on demand."""
 
 import base64
 import json
@@ -18,17 +18,19 @@ OK, BUSY, BROKEN, FOUND = 200, 429, 500, 302
 class ModelServer:
     """What it is asked and how it answers.
 
-    `answer` makes an answer of a prompt, `embed` a list of numbers of a text. Each attempt takes the next of `steps`,
-    if there is one, instead of an answer: a status, ``"drop"``, ``"html"``, or ``"json"`` (of something else); of
-    vectors also ``"few"`` (one is missing) and ``"nan"``. After `most` answers, it keeps silent.
+    `answer` makes an answer of a prompt, `embed` a list of numbers of a text, `relevance` a score of a query and a
+    passage. Each attempt takes the next of `steps`, if there is one, instead of an answer: a status, ``"drop"``,
+    ``"html"``, or ``"json"`` (of something else); of vectors and scores also ``"few"`` (one is missing) and ``"nan"``,
+    of scores ``"twice"`` (one in place of another). After `most` answers, it keeps silent.
     """
 
     def __init__(self, url):
         self.url = f"{url}/v1"
         self.answer, self.embed = (lambda prompt: "a made up query"), (lambda text: [float(len(text)), 1.0])
+        self.relevance = lambda query, passage: float(len(query) + len(passage))
         self.steps, self.most, self.pause, self.retry_after = [], float("inf"), 0.0, None
         self.base64 = True
-        #: prompts that were answered; time, headers and body of every attempt; most attempts under way at once
+        #: prompts, texts and pairs that were answered; time, headers and body of every attempt; most attempts at once
         self.answered, self.attempts, self.busiest = Counter(), [], 0
         self.under_way, self.lock, self.closing = 0, threading.Lock(), threading.Event()
 
@@ -82,7 +84,7 @@ class ModelHandler(Handler):
             return self._send(OK, b"<html><body>Log in</body></html>", "text/html")
         if step == "json":
             return self._send(OK, b'{"detail": "something else"}')
-        if step not in (OK, "few", "nan"):
+        if step not in (OK, "few", "nan", "twice"):
             extra = {"Location": f"{state.url}/elsewhere"} if step == FOUND else {}
             extra |= {"Retry-After": str(state.retry_after)} if state.retry_after else {}
             # Servers quote the key.
@@ -90,12 +92,16 @@ class ModelHandler(Handler):
             return self._send(step, said.encode(), **extra)
         if self.path.endswith("/embeddings"):
             return self._send(OK, json.dumps(self._embedded(state, body, step)).encode())
-        prompt = body["messages"][0]["content"]
+        ranks = self.path.endswith("/rerank")
+        prompt = None if ranks else body["messages"][0]["content"]
+        asked = [(body["query"], passage) for passage in body["documents"]] if ranks else [prompt]
         with state.lock:
             silent = sum(state.answered.values()) >= state.most
-            state.answered[prompt] += not silent
+            state.answered.update([] if silent else asked)
         if silent:
             return state.closing.wait(60)
+        if ranks:
+            return self._send(OK, json.dumps(self._ranked(state, asked, step)).encode())
         message = {"role": "assistant", "content": state.answer(prompt)}
         choice = {"index": 0, "finish_reason": "stop", "message": message}
         reply = {"id": "x", "object": "chat.completion", "created": 0, "model": body["model"], "choices": [choice]}
@@ -114,6 +120,15 @@ class ModelHandler(Handler):
         data = data[::-1][: len(data) - (step == "few")]
         usage = {"prompt_tokens": 1, "total_tokens": 1}
         return {"object": "list", "model": body["model"], "data": data, "usage": usage}
+
+    def _ranked(self, state, pairs, step):
+        """Scores in falling order."""
+        scores = [float("nan") if step == "nan" else state.relevance(*pair) for pair in pairs]
+        results = [{"index": index, "relevance_score": score} for index, score in enumerate(scores)]
+        results.sort(key=lambda one: -one["relevance_score"])
+        if step == "twice":
+            results[-1] |= {"index": results[0]["index"]}
+        return {"id": "x", "results": results[: len(results) - (step == "few")], "meta": {"billed_units": {}}}
 
     def _send(self, status, body, kind="application/json", **headers):
         self.send_response(status)

@@ -53,6 +53,7 @@ RAW = {"pydocs", "download"}
 UNUSED = RAW | {f"pretrained_{kind}" for kind in ("encoder", "reranker", "weigher", "expander")}
 UNUSED |= {"import_split", "generate", "aggregate", "overlap", "agreement", "latency"}
 UNUSED |= {"passage_queries", "judge", "embed", "embed_queries", "import_encoder", "expand", "weigh", "score_triples"}
+UNUSED |= {"score_served"}
 UNUSED |= {"encode_impacts", "encode_query_impacts", "impact_index", "retrieve_impacts"}
 UNUSED |= {"import_triples", "import_pairs"}
 UNUSED |= {"tune_weights", "tune_weights_folds", "bm25_tune_folds", "encode_tokens", "retrieve_tokens"}
@@ -211,14 +212,19 @@ def late_config(tiny, indexed=False):
 
 
 def served_config(tiny):
-    """Turn the tiny experiment into one of an encoder behind an API."""
+    """Turn the tiny experiment into one of an encoder and a re-ranker behind an API."""
     files = {key: f"tiny/data/{key}.test.tsv" for key in ("queries", "qrels")}
     return {
         "dataset": "served",
         "collection": tiny["collection"],
         "splits": {"test": files},
         "encoders": {"api": {"endpoint": "small", "dimension": 16}},
-        "systems": {"bm25": {"retrieve": "bm25"}, "api": {"retrieve": "api"}},
+        "rerankers": {"judge": {"endpoint": "judge", "depth": 5}},
+        "systems": {
+            "bm25": {"retrieve": "bm25"},
+            "api": {"retrieve": "api"},
+            "bm25-judge": {"rerank": "bm25", "reranker": "judge"},
+        },
     }
 
 

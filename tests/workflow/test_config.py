@@ -51,7 +51,7 @@ BEIR = sorted((ROOT / "config" / "beir").glob("*.yaml"))
 NAMED = ("splits", "lexical", "expanders", "weighers", "base_models", "encoders", "rerankers", "systems")
 # Optional scalars whose absence says something: one of a choice, or a feature that is off.
 WITHOUT_DEFAULT = {
-    *("extends", "endpoint.model", "encoders.*.endpoint", "systems.*.label"),
+    *("extends", "endpoint.model", "encoders.*.endpoint", "rerankers.*.endpoint", "systems.*.label"),
     *(f"collection.{key}" for key in ("passages", "documents", "folder", "ids", "irds", "hf")),
     *("collection.fields.id", "collection.fields.title"),
     *(

@@ -110,7 +110,7 @@ def test_a_key_that_others_alone_have_is_one_mistake_even_if_it_is_the_default(p
         ("weighers own", {"scale": 50}, "pretrained"),
         ("encoders own", {"released": "a.ckpt"}, "pretrained or endpoint or base_model of a dense"),
         ("encoders own", {"kind": "sparse"}, "pretrained or base_model of a sparse"),
-        ("rerankers own", {}, "pretrained or base_model of a cross_encoder"),
+        ("rerankers own", {}, "pretrained or endpoint or base_model of a cross_encoder"),
         ("rerankers own", {"pretrained": "m", "training": {}, "kind": "conv_knrm"}, "base_model of a conv_knrm"),
     ],
 )

@@ -11,12 +11,12 @@ import pytest
 
 from cort.config import paths
 from cort.config.load import complete
-from cort.formats.tables import PASSAGES
+from cort.formats.tables import PASSAGES, QUERIES
 from tests.support.common import COMMIT, write_rows
 from tests.support.configs import adjusted, built
 from tests.support.jobs import job
 from workflow import forecast
-from workflow.forecast import Pairs, Source, from_hub, pairs_to_score, texts_to_send
+from workflow.forecast import Pairs, Source, from_hub, pairs_to_score, pairs_to_send, texts_to_send
 
 SCORES = "results/tiny/scores/cross/test.parquet"
 
@@ -109,14 +109,22 @@ def test_what_a_service_is_asked_is_counted_before_anything_is_sent(tmp_path, mo
     config = {"dataset": "x", "collection": {"passages": "p.tsv"}, "splits": {"test": {"queries": "q", "qrels": "j"}}}
     config |= {"systems": {"api": {"retrieve": "api"}}, "encoders": {"api": {"endpoint": "small"}}, "shards": 2}
     config |= {"evaluation": {"baseline": "api"}, "endpoint": {"max_requests": 7, "max_tokens": 9000}}
+    config |= {"rerankers": {"judge": {"endpoint": "large", "depth": 40}}}
+    config["systems"]["judged"] = {"rerank": "api", "reranker": "judge"}
     experiment = complete(config, "x.yaml")
     limits = "at most 7 requests and 9,000 tokens per job (`endpoint`)"
     unknown = [f"  small for {texts}; {limits}" for texts in ("the passages", "the queries of test")]
     assert [*texts_to_send(experiment, lambda path: True)] == unknown
-    assert not [*texts_to_send(experiment, lambda path: False)]
+    assert [*pairs_to_send(experiment, lambda path: True)] == [f"  large for the candidates of test; {limits}"]
+    assert not [*texts_to_send(experiment, lambda path: False), *pairs_to_send(experiment, lambda path: False)]
     rows = [(f"d{number}", "word " * 80) for number in range(10)]
     Path("results/x/collection").mkdir(parents=True)
     write_rows("results/x/collection/passages.parquet", PASSAGES, rows)
     line, _ = texts_to_send(experiment, lambda path: True)
     # A column says how many bytes its texts have before compression; equal ones are stored once.
     assert re.fullmatch(rf"  small for the passages: 10 texts, about [\d,]+ tokens; {re.escape(limits)}", line)
+    write_rows("results/x/collection/queries.test.parquet", QUERIES, [(f"q{number}", "a") for number in range(3)])
+    (line,) = pairs_to_send(experiment, lambda path: True)
+    # At 32 passages per request, two for each query.
+    counts = r": at most 120 pairs, about 6 requests, [\d,]+ tokens; "
+    assert re.fullmatch(f"  large for the candidates of test{counts}{re.escape(limits)}", line)

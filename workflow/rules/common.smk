@@ -106,7 +106,7 @@ TABLES = (".csv", ".md", ".tex")
 ASKED = {name: value for name, value in config.get("endpoint", {}).items() if name != "model"}
 LIMITS = {
     "answers": words_of({name: value for name, value in ASKED.items() if name in keys_of(RequestLimits)}),
-    "vectors": words_of(ASKED),
+    "texts": words_of(ASKED),
 }
 # More threads per job help little.
 MOST_THREADS = 8

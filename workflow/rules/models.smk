@@ -478,7 +478,7 @@ rule embed:
         "Ask for the vectors of the passages by {wildcards.encoder}, shard {wildcards.shard}"
     shell:
         "exec python -m cort.embed --kind passage --texts {input.texts:q} --shard {wildcards.shard} {params.options:q}"
-        " {LIMITS[vectors]:q} --cache {params.cache:q} --output {output:q} --log {log:q}"
+        " {LIMITS[texts]:q} --cache {params.cache:q} --output {output:q} --log {log:q}"
 
 
 rule embed_queries:
@@ -500,7 +500,7 @@ rule embed_queries:
     message:
         "Ask for the vectors of the queries of {wildcards.split} by {wildcards.encoder}"
     shell:
-        "exec python -m cort.embed --kind query --texts {input.texts:q} {params.options:q} {LIMITS[vectors]:q}"
+        "exec python -m cort.embed --kind query --texts {input.texts:q} {params.options:q} {LIMITS[texts]:q}"
         " --cache {params.cache:q} --output {output:q} --log {log:q}"
 
 
@@ -661,6 +661,8 @@ rule score:
         "logs/{dataset}/score/{reranker}.{split}.log",
     benchmark:
         "benchmarks/{dataset}/score/{reranker}.{split}.tsv"
+    wildcard_constraints:
+        reranker=having("rerankers", "endpoint", wanted=False),
     threads: GPU_THREADS
     resources:
         gpu=gpus(1),
@@ -678,6 +680,31 @@ rule score:
         "exec python -m cort.score --model {params.model:q} --candidates {input.candidates:q} {params.options:q}"
         " --queries {input.queries:q} --passages {input.passages:q} --threads {threads} --output {output:q}"
         " --checkpoints {params.checkpoints:q} --output-known {params.known:q} --log {log:q}"
+
+
+rule score_served:
+    input:
+        candidates=of(inputs.all_candidates),
+        queries=paths.QUERIES,
+        passages=paths.PASSAGES,
+    output:
+        paths.SCORES,
+    log:
+        "logs/{dataset}/score_served/{reranker}.{split}.log",
+    benchmark:
+        "benchmarks/{dataset}/score_served/{reranker}.{split}.tsv"
+    wildcard_constraints:
+        reranker=having("rerankers", "endpoint"),
+    localrule: True
+    params:
+        code=code_of("score_served"),
+        options=options(params.scored_depths, "rerankers.{reranker}.endpoint"),
+        cache=paths.SERVED_SCORES,
+    message:
+        "Ask for the scores of the candidates of {wildcards.split} by {wildcards.reranker}"
+    shell:
+        "exec python -m cort.score_served --candidates {input.candidates:q} {params.options:q} --queries {input.queries:q}"
+        " --passages {input.passages:q} {LIMITS[texts]:q} --cache {params.cache:q} --output {output:q} --log {log:q}"
 
 
 rule score_triples:

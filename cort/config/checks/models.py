@@ -44,6 +44,7 @@ def check_models(experiment: Experiment) -> Iterator[str]:
                     if split not in experiment.splits:
                         yield f"splits: found no split {split}, expected it for training {place}; add it"
             if isinstance(model, LearningEncoder):
+                yield from _check_teacher(place, model, experiment)
                 yield from _check_origins(place, name, model, experiment)
 
 
@@ -74,13 +75,21 @@ def _check_examples(place: str, source: Triples | Pairs, experiment: Experiment)
         )
 
 
-def _check_origins(place: str, name: str, encoder: LearningEncoder, experiment: Experiment) -> Iterator[str]:
-    """Check what an encoder starts from, and whether it has a teacher."""
-    loss, start = encoder.loss, encoder.start
+def _check_teacher(place: str, encoder: LearningEncoder, experiment: Experiment) -> Iterator[str]:
+    """Check whether an encoder has a teacher where its loss needs one, and that its weights are here."""
+    loss = encoder.loss
     if ENCODER_OBJECTIVES[loss].teacher != bool(encoder.teacher):
         found, fix = (f"a teacher with {loss}", "remove it") if encoder.teacher else (loss, "add `teacher: NAME`")
         names = " or ".join(name for name, one in ENCODER_OBJECTIVES.items() if one.teacher)
         yield f"{place}: found {found}, expected a teacher with {names} alone; {fix}"
+    if encoder.teacher in experiment.rerankers and experiment.is_served("rerankers", encoder.teacher):
+        found = f"{encoder.teacher!r}, a re-ranker behind an API"
+        yield f"{place}.teacher: found {found}, expected one whose weights are here; name another"
+
+
+def _check_origins(place: str, name: str, encoder: LearningEncoder, experiment: Experiment) -> Iterator[str]:
+    """Check what an encoder starts from."""
+    start = encoder.start
     sizes, dimension = (getattr(encoder, key, None) for key in ("matryoshka", "dimension"))
     if isinstance(sizes, tuple) and dimension and sizes[-1] > dimension:
         expected = f"at most the dimension {dimension}"

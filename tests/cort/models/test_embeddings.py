@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from cort.models import service
-from cort.models.embeddings import Asked, batches_of, embed, embed_now, name_of, tokens_of
+from cort.models.embeddings import Asked, embed, embed_now, name_of
+from cort.models.service import batches_of, tokens_of
 from cort.runtime.errors import InputError
 from tests.support.model_server import BROKEN, BUSY, model_server
 
