@@ -310,10 +310,10 @@ def test_an_objective_is_one_function_and_its_settings_in_one_file(tree):
 def check_loss(tree):
     """One triple whose positive is more similar by .5 has the loss log(1 + exp(-10 * .5))."""
     ask = """
-from types import SimpleNamespace
 import torch
-from cort.training.losses import RankNet, inner_product, ranknet_loss
-batch = SimpleNamespace(queries=torch.tensor([[[1.0, 0.0]]]), passages=torch.tensor([[[0.75, 1.0], [0.25, 2.0]]]))
+from cort.training.losses import Batch, RankNet, inner_product, ranknet_loss
+vectors = torch.tensor([[[1.0, 0.0]]]), torch.tensor([[[0.75, 1.0], [0.25, 2.0]]])
+batch = Batch(*vectors, relevant=None, others=None, scores=None)
 print(ranknet_loss(batch, RankNet(sharpness=10), inner_product).tolist())
 """
     done = subprocess.run([sys.executable, "-c", ask], cwd=tree, capture_output=True, text=True, check=False)

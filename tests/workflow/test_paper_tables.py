@@ -127,7 +127,7 @@ def test_make_takes_a_table_and_lists_them_for_a_wrong_name():
         words = ["make", "--dry-run", "--assume-old=.venv/.installed", "plan", f"TABLE={table}", "CONFIG=other.yaml"]
         return subprocess.run(words, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
 
-    assert make("cort/1").stdout.rstrip().endswith('--configfile "config/tables/cort/1.yaml"')
+    assert make("cort/1").stdout.rstrip().endswith("--configfile 'config/tables/cort/1.yaml'")
     wrong = make("cort/9")
     assert wrong.returncode != 0
     assert f"TABLE: found cort/9, expected one of {' '.join(sorted(TABLES))}; name one" in wrong.stderr
