@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeAlias
 
@@ -20,6 +19,7 @@ from openai.types import CreateEmbeddingResponse
 from cort.config.collection import TextLimits
 from cort.config.models import Service
 from cort.models.service import (
+    Answers,
     Needed,
     Unusable,
     batches_of,
@@ -65,6 +65,7 @@ def embed(read: Callable[[], Iterable[Block]], service: Asked, cache: str) -> It
     :raises InputError: if more is needed than allowed, before the first request; if the server fails, or sends other
         than one finite vector per text, all of one length, after the answers to requests under way are kept.
     """
+    kept: Answers[bytes]
     with kept_answers(cache, TABLE) as kept:
         needed, normalized, width = _count(read(), service, kept), 0, service.dimension
         refuse_more(needed, service)
@@ -108,19 +109,15 @@ def normalize(matrix: Vectors) -> int:
 
 
 def _key(service: Service, text: str) -> bytes:
-    return bytes.fromhex(key_of("embedding", service.endpoint, str(service.dimension), text))
+    return key_of("embedding", service.endpoint, str(service.dimension), text)
 
 
-def _is_kept(kept: sqlite3.Connection, key: bytes) -> bool:
-    return kept.execute("SELECT 1 FROM vectors WHERE key = ?", (key,)).fetchone() is not None
-
-
-def _missing(texts: Iterable[str], service: Service, kept: sqlite3.Connection) -> list[str]:
+def _missing(texts: Iterable[str], service: Service, kept: Answers[bytes]) -> list[str]:
     """List the different texts of which there is no vector yet."""
-    return [text for text in dict.fromkeys(texts) if text.strip() and not _is_kept(kept, _key(service, text))]
+    return [text for text in dict.fromkeys(texts) if text.strip() and kept.get(_key(service, text)) is None]
 
 
-def _count(blocks: Iterable[Block], service: Asked, kept: sqlite3.Connection) -> Needed:
+def _count(blocks: Iterable[Block], service: Asked, kept: Answers[bytes]) -> Needed:
     texts = requests = tokens = 0
     for _, block in blocks:
         for batch in batches_of(_missing(block, service, kept), service):
@@ -137,12 +134,10 @@ async def _request(client: openai.AsyncOpenAI, batch: Sequence[str], service: Se
     return _vectors_of(reply, batch, service)
 
 
-async def _ask_all(texts: Sequence[str], service: Asked, kept: sqlite3.Connection, counter: Counter) -> None:
+async def _ask_all(texts: Sequence[str], service: Asked, kept: Answers[bytes], counter: Counter) -> None:
     async def ask_one(client: openai.AsyncOpenAI, batch: list[str]) -> int:
         rows = await _request(client, batch, service)
-        pairs = ((_key(service, text), row.tobytes()) for text, row in zip(batch, rows, strict=True))
-        # Where files cannot be locked, another process may have kept an answer meanwhile.
-        kept.executemany("INSERT OR IGNORE INTO vectors VALUES (?, ?)", pairs)
+        kept.keep((_key(service, text), row.tobytes()) for text, row in zip(batch, rows, strict=True))
         return len(batch)
 
     batches = batches_of(texts, service)
@@ -164,11 +159,10 @@ def _vectors_of(reply: object, batch: Sequence[str], service: Service) -> list[V
     return rows
 
 
-def _read(texts: Sequence[str], service: Service, kept: sqlite3.Connection, width: int | None) -> Vectors:
+def _read(texts: Sequence[str], service: Service, kept: Answers[bytes], width: int | None) -> Vectors:
     """Return the vectors of a block, (texts, e)."""
-    query = "SELECT vector FROM vectors WHERE key = ?"
-    found = [kept.execute(query, (_key(service, text),)).fetchone() for text in texts]
-    rows = [np.frombuffer(row[0], np.float32) if row else None for row in found]
+    stored = (kept.get(_key(service, text)) for text in texts)
+    rows = [None if vector is None else np.frombuffer(vector, np.float32) for vector in stored]
     widths = {len(row) for row in rows if row is not None} | ({width} if width else set())
     if len(widths) > 1:
         fix = "set `dimension`, or name a model that keeps to one"

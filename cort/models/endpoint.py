@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-import sqlite3
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -17,7 +16,7 @@ import openai
 from openai.types.chat import ChatCompletion
 
 from cort.config.collection import LanguageModel
-from cort.models.service import Unusable, kept_answers, key_of, send
+from cort.models.service import Answers, Unusable, kept_answers, key_of, send
 from cort.runtime.errors import input_error
 from cort.runtime.progress import Counter
 
@@ -25,6 +24,7 @@ log = logging.getLogger(__name__)
 
 # What some models write before their answer.
 THOUGHTS = re.compile("<think>.*?</think>", re.DOTALL)
+TABLE = "answers (key TEXT PRIMARY KEY, answer TEXT NOT NULL)"
 
 
 def ask(prompt: str, texts: Sequence[str], endpoint: LanguageModel, cache: str) -> list[str]:
@@ -35,22 +35,18 @@ def ask(prompt: str, texts: Sequence[str], endpoint: LanguageModel, cache: str) 
     :raises InputError: if more requests are needed than allowed, before the first; if the server fails, after the
         answers to requests under way are kept.
     """
-    keys = {text: key_of(endpoint.model, prompt, text) for text in texts}
-    with kept_answers(cache, "answers (key TEXT PRIMARY KEY, answer TEXT NOT NULL)") as kept:
-        missing = [text for text, key in keys.items() if _look_up(kept, key) is None]
+    keys = {text: key_of(endpoint.model, prompt, text).hex() for text in texts}
+    kept: Answers[str]
+    with kept_answers(cache, TABLE) as kept:
+        missing = [text for text, key in keys.items() if kept.get(key) is None]
         counts = len(missing), len(keys) - len(missing), endpoint.max_requests
         log.info("%d requests needed, %d answers cached; limit: %d requests", *counts)
         if len(missing) > endpoint.max_requests:
             found, fix = f"{len(missing)} requests needed", "raise it, or ask for less (`sample`, `depth`)"
             raise input_error("endpoint.max_requests", found, f"at most {endpoint.max_requests}", fix)
-
-        def store(text: str, answer: str) -> None:
-            # Where files cannot be locked, another process may have kept an answer meanwhile.
-            kept.execute("INSERT OR IGNORE INTO answers VALUES (?, ?)", (keys[text], answer))
-
         if missing:
-            asyncio.run(_ask_all(prompt, missing, endpoint, store))
-        return [_cleaned(_look_up(kept, keys[text]) or "") for text in texts]
+            asyncio.run(_ask_all(prompt, missing, endpoint, lambda text, answer: kept.keep([(keys[text], answer)])))
+        return [_cleaned(kept.get(keys[text]) or "") for text in texts]
 
 
 def refuse_nonsense(nonsense: int, answers: int, expected: str) -> None:
@@ -59,11 +55,6 @@ def refuse_nonsense(nonsense: int, answers: int, expected: str) -> None:
     if 2 * nonsense > answers:
         found = f"{nonsense} of {answers} answers without {expected}"
         raise input_error("endpoint.model", found, f"{expected} in most answers", "name another model")
-
-
-def _look_up(kept: sqlite3.Connection, key: str) -> str | None:
-    row = kept.execute("SELECT answer FROM answers WHERE key = ?", (key,)).fetchone()
-    return row and str(row[0])
 
 
 def _cleaned(answer: str) -> str:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
@@ -18,6 +17,7 @@ from pydantic import BaseModel
 
 from cort.config.collection import TextLimits
 from cort.models.service import (
+    Answers,
     Needed,
     Unusable,
     batches_of,
@@ -65,10 +65,12 @@ def score(pairs: Sequence[tuple[str, str]], model: str, limits: TextLimits, cach
     :raises InputError: if more is needed than allowed, before the first request; if the server fails, or sends other
         than one finite score per passage, after the answers to requests under way are kept.
     """
+    kept: Answers[float]
     with kept_answers(cache, TABLE) as kept:
+        keys = [_key(model, *pair) for pair in pairs]
         missing: dict[str, dict[str, None]] = {}
-        for query, passage in pairs:
-            if _look_up(kept, model, query, passage) is None:
+        for key, (query, passage) in zip(keys, pairs, strict=True):
+            if kept.get(key) is None:
                 missing.setdefault(query, {})[passage] = None
         requests = list(_requests(missing, limits))
         number = sum(len(request.passages) for request in requests)
@@ -77,7 +79,7 @@ def score(pairs: Sequence[tuple[str, str]], model: str, limits: TextLimits, cach
         refuse_more(needed, limits)
         if requests:
             asyncio.run(_ask_all(requests, model, limits, kept, number))
-        return np.array([_look_up(kept, model, *pair) for pair in pairs], np.float32)
+        return np.array([kept.get(key) for key in keys], np.float32)
 
 
 def score_now(query: str, passages: Sequence[str], model: str, limits: TextLimits) -> Scores:
@@ -98,12 +100,7 @@ def score_now(query: str, passages: Sequence[str], model: str, limits: TextLimit
 
 
 def _key(model: str, query: str, passage: str) -> bytes:
-    return bytes.fromhex(key_of("rerank", model, query, passage))
-
-
-def _look_up(kept: sqlite3.Connection, model: str, query: str, passage: str) -> float | None:
-    row = kept.execute("SELECT score FROM scores WHERE key = ?", (_key(model, query, passage),)).fetchone()
-    return row and float(row[0])
+    return key_of("rerank", model, query, passage)
 
 
 def _requests(passages_of: Mapping[str, Iterable[str]], limits: TextLimits) -> Iterator[Request]:
@@ -117,13 +114,12 @@ def _tokens(request: Request) -> int:
 
 
 async def _ask_all(
-    requests: Sequence[Request], model: str, limits: TextLimits, kept: sqlite3.Connection, number: int
+    requests: Sequence[Request], model: str, limits: TextLimits, kept: Answers[float], number: int
 ) -> None:
     async def ask_one(client: openai.AsyncOpenAI, request: Request) -> int:
         scores = await _ask(client, request, model)
         keys = (_key(model, request.query, passage) for passage in request.passages)
-        # Where files cannot be locked, another process may have kept an answer meanwhile.
-        kept.executemany("INSERT OR IGNORE INTO scores VALUES (?, ?)", zip(keys, scores, strict=True))
+        kept.keep(zip(keys, scores, strict=True))
         return len(request.passages)
 
     with Counter(number, "pairs") as counter:

@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import httpx
 import openai
@@ -29,6 +29,7 @@ from cort.runtime.locks import acquire
 from cort.runtime.progress import Counter
 
 Request = TypeVar("Request")
+Answer = TypeVar("Answer")
 log = logging.getLogger(__name__)
 
 URL, KEY = "OPENAI_BASE_URL", "OPENAI_API_KEY"
@@ -50,9 +51,9 @@ class Needed(NamedTuple):
     tokens: int
 
 
-def key_of(*parts: str) -> str:
+def key_of(*parts: str) -> bytes:
     """Return the key that an answer is kept by."""
-    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(parts).encode()).digest()
 
 
 def tokens_of(text: str) -> int:
@@ -107,11 +108,33 @@ def naming_size(size: str) -> Iterator[None]:
         raise Unusable(f"status {error.status_code} for {size}") from None
 
 
+class Answers(Generic[Answer]):
+    """The answers in a file, by the digest of what was asked."""
+
+    def __init__(self, connection: sqlite3.Connection, table: str) -> None:
+        """Take a table of keys and answers, which is made if there is none: its name and columns."""
+        connection.execute(f"CREATE TABLE IF NOT EXISTS {table}")
+        name = table.partition(" ")[0]
+        self._connection = connection
+        self._select = f"SELECT * FROM {name} WHERE key = ?"  # noqa: S608 - a name in the code
+        # Where files cannot be locked, another process may have kept an answer meanwhile.
+        self._insert = f"INSERT OR IGNORE INTO {name} VALUES (?, ?)"  # noqa: S608
+
+    def get(self, key: str | bytes) -> Answer | None:
+        """Return an answer, or None if there is none yet."""
+        row: tuple[Any, Answer] | None = self._connection.execute(self._select, (key,)).fetchone()
+        return None if row is None else row[1]
+
+    def keep(self, answers: Iterable[tuple[str | bytes, Answer]]) -> None:
+        """Write answers with their keys."""
+        self._connection.executemany(self._insert, answers)
+
+
 @contextmanager
-def kept_answers(path: str, table: str) -> Iterator[sqlite3.Connection]:
+def kept_answers(path: str, table: str) -> Iterator[Answers[Any]]:
     """Open a file of answers, which others wait for until it is closed.
 
-    :param table: name and columns; made if there is none.
+    :param table: as `Answers` takes it.
     :raises InputError: if it is no such file.
     """
     Path(path).parent.mkdir(parents=True, exist_ok=True)
@@ -120,8 +143,7 @@ def kept_answers(path: str, table: str) -> Iterator[sqlite3.Connection]:
         # The lock ends with this block, as nothing else refers to it.
         with acquire(Path(f"{path}.lock"), -1) or nullcontext(), closing(sqlite3.connect(path)) as kept:
             kept.isolation_level = None
-            kept.execute(f"CREATE TABLE IF NOT EXISTS {table}")
-            yield kept
+            yield Answers(kept, table)
     except sqlite3.Error as error:
         raise input_error(path, reason_of(error), "a file of answers", "move it away, and call again") from None
 

@@ -7,7 +7,7 @@ from cort.models import service
 from cort.models.embeddings import Asked, embed, embed_now, name_of
 from cort.models.service import batches_of, tokens_of
 from cort.runtime.errors import InputError
-from tests.support.model_server import BROKEN, BUSY, model_server
+from tests.support.model_server import BROKEN, BUSY, configured_server
 
 KEY = "sk-secret-of-the-tests"
 
@@ -23,11 +23,8 @@ def numbers_of(text):
 
 @pytest.fixture
 def server(monkeypatch):
-    with model_server() as server:
-        server.embed = numbers_of
-        monkeypatch.setenv(service.URL, server.url)
-        monkeypatch.setenv(service.KEY, KEY)
-        monkeypatch.setattr(service, "RETRIES", 1)
+    monkeypatch.setattr(service, "RETRIES", 1)
+    with configured_server(KEY, embed=numbers_of) as server:
         yield server
 
 

@@ -14,7 +14,7 @@ from cort.models import service
 from cort.models.endpoint import ask, refuse_nonsense
 from cort.runtime.errors import InputError
 from tests.support.common import logged, wait_until
-from tests.support.model_server import BROKEN, BUSY, FOUND, model_server
+from tests.support.model_server import BROKEN, BUSY, FOUND, configured_server, model_server
 from tests.support.processes import Python
 
 FIELDS = {"model": "small", "max_requests": 1000, "requests_per_minute": None, "at_once": 4}
@@ -26,11 +26,8 @@ def limits(**changes):
 
 
 @pytest.fixture
-def server(monkeypatch):
-    with model_server() as server:
-        server.answer = lambda prompt: f"answer to {prompt}"
-        monkeypatch.setenv(service.URL, server.url)
-        monkeypatch.setenv(service.KEY, KEY)
+def server():
+    with configured_server(KEY, answer=lambda prompt: f"answer to {prompt}") as server:
         yield server
 
 

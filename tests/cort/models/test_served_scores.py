@@ -1,7 +1,9 @@
 """Scores by a re-ranking service: each pair once, in order, checked, within limits; errors in one line."""
 
+import sqlite3
 import subprocess
 from collections import Counter
+from contextlib import closing
 
 import numpy as np
 import pytest
@@ -12,7 +14,7 @@ from cort.models.served_scores import TABLE, score, score_now
 from cort.models.service import kept_answers
 from cort.runtime.errors import InputError
 from tests.support.common import wait_until
-from tests.support.model_server import BROKEN, BUSY, model_server
+from tests.support.model_server import BROKEN, BUSY, configured_server
 from tests.support.processes import Python
 
 KEY = "sk-secret-of-the-tests"
@@ -25,11 +27,8 @@ def relevance(query, passage):
 
 @pytest.fixture
 def server(monkeypatch):
-    with model_server() as server:
-        server.relevance = relevance
-        monkeypatch.setenv(service.URL, server.url)
-        monkeypatch.setenv(service.KEY, KEY)
-        monkeypatch.setattr(service, "RETRIES", 1)
+    monkeypatch.setattr(service, "RETRIES", 1)
+    with configured_server(KEY, relevance=relevance) as server:
         yield server
 
 
@@ -125,7 +124,7 @@ score([("query", f"passage {number}") for number in range(50)], "small", TextLim
 
 
 def kept(cache):
-    with kept_answers(cache, TABLE) as file:
+    with kept_answers(cache, TABLE), closing(sqlite3.connect(cache)) as file:
         return file.execute("SELECT count(*) FROM scores").fetchone()[0]
 
 
