@@ -31,8 +31,7 @@ from cort.config.fields import Seed
 from cort.formats import records
 from cort.formats.artifacts import write_artifact
 from cort.formats.cleaning import plain
-from cort.formats.duplicates import twins_of
-from cort.formats.ids import hashes
+from cort.formats.duplicates import numbers_of, twins_of
 from cort.formats.judgements import write_judged
 from cort.formats.records import Qrel
 from cort.formats.tables import EXPANSIONS, PASSAGES, has_column, iter_batches, read_table
@@ -119,7 +118,7 @@ def is_code(text: str) -> bool:
 
 def passages_with_twins(path: str, aggregate: str) -> pa.Array:
     """List the passages whose text another document has, too; without aggregation, or another passage."""
-    numbers = [np.empty(0, np.uint64), *(hashes(batch["text"]) for batch in iter_batches(path, PASSAGES))]
+    numbers = [np.empty(0, np.uint64), *(numbers_of(batch["text"]) for batch in iter_batches(path, PASSAGES))]
     twins = twins_of(path, np.concatenate(numbers))
     doc_ids = pa.array([*twins], "string")
     table = pa.table({"doc_id": doc_ids, "first": [*twins.values()], "owner": documents_of(doc_ids, aggregate)})

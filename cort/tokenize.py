@@ -21,12 +21,12 @@ import pyarrow as pa
 from cort.config.models import Cleaned
 from cort.formats import tables
 from cort.formats.cleaning import Form
-from cort.formats.passages import ahead
 from cort.formats.shards import write_tokens
 from cort.models.layout import read_prompts
 from cort.models.tokenizer import encode, fingerprint, load_tokenizer
 from cort.models.truncation import write_lengths
 from cort.runtime import cli
+from cort.runtime.background import ahead
 from cort.runtime.progress import track
 from cort.runtime.sections import ArrowFile, FolderPath, JsonFile, Maybe, ParquetFile, Section, Threads, same_as
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cort.formats.cleaning import plain
-from cort.formats.duplicates import twins_of
+from cort.formats.duplicates import numbers_of, twins_of
 from cort.formats.ids import string_bytes
 from cort.formats.records import Integers
 from cort.formats.tables import PASSAGES, QRELS, QUERIES, count_rows, iter_batches, read_table
@@ -95,7 +95,7 @@ def read_passages(path: str, splits: Sequence[Split], limits: Sequence[int]) -> 
         for doc_id, text in zip(known["doc_id"].to_pylist(), plain(known["text"]).to_pylist(), strict=True):
             _compare_with_queries(found, splits, doc_id, text)
         own = numbers[found.count : found.count + len(batch)]
-        own[:] = np.array([*map(hash, texts.to_pylist())], np.int64).view(np.uint64)
+        own[:] = numbers_of(texts)
         own[blank.to_numpy(zero_copy_only=False)] = 0
         found.count += len(batch)
     found.twins = twins_of(path, numbers)

@@ -12,6 +12,11 @@ from cort.formats.tables import DOC_IDS, iter_batches
 from cort.runtime.errors import InputError, input_error, shorten
 
 
+def numbers_of(texts: pa.Array) -> Words:
+    """Give equal texts equal numbers, in this process; other texts share one only by a rare collision."""
+    return np.array([*map(hash, texts.to_pylist())], np.int64).view(np.uint64)
+
+
 def twins_of(path: str, numbers: Words) -> dict[str, str]:
     """Map the ids of passages of a collection that have equal numbers to the first of these; 0 is no number."""
     ordered = np.sort(numbers)
@@ -52,7 +57,7 @@ def duplicate(parts: Parts, keys: pa.ChunkedArray, kind: str, again: int, first:
 
 
 def kept_rows(
-    parts: Parts, keys: pa.ChunkedArray, values: Callable[[], Integers], kind: str, value: str
+    parts: Parts, keys: pa.ChunkedArray, values: Callable[[], Integers | Words], kind: str, value: str
 ) -> Integers | None:
     """Tell which rows to keep if identical ones are dropped; None for all.
 

@@ -13,9 +13,8 @@ Arrow parses large TSV files. A block that it cannot read exactly as the line pa
 the same records or for an error with its row.
 """
 
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
@@ -25,9 +24,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cort.formats import marked, rows
-from cort.formats.duplicates import kept_rows
+from cort.formats.duplicates import kept_rows, numbers_of
 from cort.formats.fields import BadLine, writable_id
-from cort.formats.ids import is_plain, may_repeat, string_bytes
+from cort.formats.ids import Words, is_plain, may_repeat, string_bytes
 from cort.formats.lines import (
     BLOCK_BYTES,
     Block,
@@ -41,12 +40,15 @@ from cort.formats.lines import (
     none_of,
     parse_block,
 )
-from cort.formats.records import EMPTY, Integers, Text
+from cort.formats.records import EMPTY, Text
 from cort.formats.tables import DOC_IDS, PASSAGES, ROWS_READ_AT_ONCE, iter_batches, open_writer, read_column, regroup
+from cort.runtime.background import ahead
 from cort.runtime.errors import input_error, shorten
 from cort.runtime.files import atomic_file
 from cort.runtime.progress import track
 
+# Blocks of a file, about a row group: one is parsed while another is written.
+AHEAD = 8
 #: a count of `write_passages`
 REPEATED = "identical documents dropped"
 
@@ -151,7 +153,7 @@ def _write_all(
             sizes.append((source, range(1, number + 1)))
 
     with open_writer(path, PASSAGES) as writer:
-        for table in track(releasing(regroup(ahead(counted()))), None, "passages", size=len):
+        for table in track(releasing(regroup(ahead(counted(), AHEAD))), None, "passages", size=len):
             writer.write_table(table, ROWS_READ_AT_ONCE)
             empty += pc.sum(pc.equal(table["text"], EMPTY)).as_py()
     return sizes, empty
@@ -161,8 +163,8 @@ def _drop_repeated(path: Path, sizes: Sequence[tuple[str, range]]) -> int:
     """Write a table again without repeated passages, if it has any; return their number."""
     column = read_column(path, PASSAGES, "doc_id")
 
-    def texts() -> Integers:
-        return np.array([hash(text) for batch in iter_batches(path, PASSAGES) for text in batch["text"].to_pylist()])
+    def texts() -> Words:
+        return np.concatenate([numbers_of(batch["text"]) for batch in iter_batches(path, PASSAGES)])
 
     kept = kept_rows(sizes, column, texts, "doc_id", "text")
     if kept is None:
@@ -173,22 +175,6 @@ def _drop_repeated(path: Path, sizes: Sequence[tuple[str, range]]) -> int:
             writer.write_table(table.filter(mask.slice(start, len(table))), ROWS_READ_AT_ONCE)
             start += len(table)
     return len(column) - len(kept)
-
-
-def ahead(items: Iterable[Item], depth: int = 8) -> Iterator[Item]:
-    """Yield items, up to `depth` of which a thread prepares in advance; errors are raised in order.
-
-    By default, blocks of a file that are about a row group, so that one is parsed while another is written.
-    """
-    iterator, end = iter(items), object()
-    with ThreadPoolExecutor(1) as pool:
-        futures = deque(pool.submit(next, iterator, end) for _ in range(depth))
-        try:
-            while (item := futures.popleft().result()) is not end:
-                futures.append(pool.submit(next, iterator, end))
-                yield item  # type: ignore[misc]
-        finally:
-            pool.shutdown(cancel_futures=True)
 
 
 def releasing(items: Iterable[Item]) -> Iterator[Item]:

@@ -1,7 +1,8 @@
-"""A thread that consumes what this one makes."""
+"""A thread that consumes what this one makes, or makes what this one consumes."""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from queue import SimpleQueue
@@ -47,3 +48,16 @@ def in_background(items: Iterable[Item], consume: Callable[[Iterator[Item]], Non
             waiting.put(error)
             raise
         consumed.result()
+
+
+def ahead(items: Iterable[Item], depth: int) -> Iterator[Item]:
+    """Yield items, up to `depth` of which a thread prepares in advance; errors are raised in order."""
+    iterator, end = iter(items), object()
+    with ThreadPoolExecutor(1) as pool:
+        futures = deque(pool.submit(next, iterator, end) for _ in range(depth))
+        try:
+            while (item := futures.popleft().result()) is not end:
+                futures.append(pool.submit(next, iterator, end))
+                yield item  # type: ignore[misc]
+        finally:
+            pool.shutdown(cancel_futures=True)
