@@ -89,13 +89,12 @@ def find_page(results: Experiment, split: str | None) -> Path:
     return pages[split or splits[0]].parent
 
 
-def next_step(options: Options, results: Experiment, split: str) -> tuple[str, str]:
+def next_step(options: Options, split: str) -> tuple[str, str]:
     """Say what to do with the judgements, and its command."""
     config, judgements = options.experiment or "CONFIG", str(options.judgements)
     if options.experiment and (made := VERDICT.match(Path(config).read_text("utf-8"))):
-        # A verdict compares what it is given: all that it was given before.
-        language = results.config["lexical"]["bm25"]["language"]
-        given = json.loads(made[1]) | {"NAME": Path(config).stem, "LANGUAGE": language, "QRELS": judgements}
+        # A verdict compares what it is given: all that it was given before. Earlier versions wrote no name.
+        given = {"NAME": Path(config).stem} | json.loads(made[1]) | {"QRELS": judgements}
         return "When all is judged: ", "make verdict " + " ".join(f"{key}={shlex.quote(given[key])}" for key in given)
     about = f"When all is judged, set splits.{split}.qrels of {config} to {judgements}, and: "
     return about, f"make results CONFIG={shlex.quote(config)}"
@@ -139,7 +138,7 @@ def stage(options: Options) -> None:
     open_systems(results, systems)
     judging = None
     if options.judgements:
-        then = next_step(options, results, page.name)
+        then = next_step(options, page.name)
         judging = Judging(results, page.name, Path(options.judgements).resolve(), options.pool, then)
     with lease(int(options.device == "cuda")), listening(options.port) as listener:
         host, port = listener.getsockname()

@@ -87,9 +87,14 @@ class Request:
     queries: str | None
     qrels: str | None
     model: str | None
-    name: str
+    base: str
     language: str | None = None
     words: int | None = None
+
+    @property
+    def name(self) -> str:
+        """The name of the experiment, after its size of passages if one is named."""
+        return self.base if self.words is None else f"{self.base}-{self.words}-words"
 
     @property
     def passages(self) -> str:
@@ -107,10 +112,15 @@ class Request:
         """The config that compares systems on generated queries."""
         return CONFIGS / f"{self.name}-synthetic.yaml"
 
-    def named(self) -> dict[str, str]:
-        """Return what is named, by the variables of `make`."""
+    def inputs(self) -> dict[str, str]:
+        """Return the files that are named, and a model on the hub, by the variables of `make`."""
         values = {"FOLDER": self.folder, "QUERIES": self.queries, "QRELS": self.qrels, "MODEL": self.model}
         return {key: value for key, value in values.items() if value}
+
+    def variables(self) -> dict[str, str]:
+        """Return the variables of `make` that repeat the call."""
+        others = {"NAME": self.base, "LANGUAGE": self.language, "WORDS": self.words}
+        return self.inputs() | {key: str(value) for key, value in others.items() if value is not None}
 
 
 class Labels(NamedTuple):
@@ -174,7 +184,7 @@ def write_configs(request: Request, origin: str, kept: Sequence[Path], deployed:
 
 def check(request: Request) -> None:
     """Refuse missing files, judgements without queries, and a name that is wrong or has results of other documents."""
-    for key, path in request.named().items():
+    for key, path in request.inputs().items():
         exists = Path(path).is_dir() if key in FOLDERS else Path(path).is_file()
         if not exists and not (key == "MODEL" and "@" in path):
             raise input_error(key, path, FOLDERS.get(key, "a file"), "fix the path")
@@ -199,7 +209,7 @@ def check_edited(request: Request, edited: Path) -> None:
         one for _, value in leaves(load(request.main).config) for one in (value if isinstance(value, list) else [value])
     )
     known = {realpath(value) for value in values if isinstance(value, str)}
-    for key, value in request.named().items():
+    for key, value in request.inputs().items():
         if realpath(value.partition("@")[0] if key == "MODEL" else value) not in known:
             expected = f"{key}={value} in {request.main}, as edited files are kept"
             raise input_error(edited, "edits", expected, "write it there, set NAME=, or remove the edited file")
@@ -469,13 +479,12 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--model", help="encoder: a folder, or a name on the hub with @COMMIT")
     parser.add_argument("--language", choices=get_args(Language), help="of the documents (default: what most are in)")
     parser.add_argument("--words", help="sizes of passages; results are named after them")
-    parser.add_argument("--name", help="of the experiment (default: that of the folder)")
+    parser.add_argument("--name", dest="base", help="of the experiment (default: that of the folder)")
     args = parser.parse_args(argv)
-    args.name = args.name or name_after(realpath(args.folder), "folder")
+    args.base = args.base or name_after(realpath(args.folder), "folder")
     try:
         words = [None] if args.words is None else sizes_of(args.words)
-        named = {number: args.name if number is None else f"{args.name}-{number}-words" for number in words}
-        run_all([Request(**{**vars(args), "name": name, "words": number}) for number, name in named.items()])
+        run_all([Request(**{**vars(args), "words": number}) for number in words])
     except (ConfigError, InputError) as error:
         sys.stderr.write(f"{error}\n")
         return 1

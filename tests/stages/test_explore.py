@@ -58,18 +58,19 @@ def test_wrong_options_and_missing_files_are_reported(results, refused):
     assert "explore: found no page, " in refused("explore", results=results)
 
 
-def test_what_follows_the_judgements_is_a_build_or_the_verdict_with_all_that_it_was_given(results, tmp_path):
+def test_what_follows_the_judgements_is_a_build_or_the_verdict_with_all_that_it_was_given(tmp_path):
     config = tmp_path / "my notes.yaml"
     config.write_text("dataset: d\n")
     given = {"experiment": str(config), "judgements": "a b.jsonl"}
-    about, command = explore.next_step(explore.Options(**given), results_with(results, splits=SPLITS), "test")
+    about, command = explore.next_step(explore.Options(**given), "test")
     assert about == f"When all is judged, set splits.test.qrels of {config} to a b.jsonl, and: "
     assert shlex.split(command) == ["make", "results", f"CONFIG={config}"]
-    named = json.dumps({"FOLDER": "ä b", "QRELS": "old.tsv"})
+    named = json.dumps({"FOLDER": "ä b", "QRELS": "old.tsv", "NAME": "my notes", "LANGUAGE": "en", "WORDS": "100"})
     config.write_text(f"# Written by `make verdict` for {named}\n# more\n")
-    _, command = explore.next_step(explore.Options(**given), results_with(results, splits=SPLITS), "test")
-    named = ["FOLDER=ä b", "QRELS=a b.jsonl", "NAME=my notes", "LANGUAGE=en"]
-    assert shlex.split(command) == ["make", "verdict", *named]
+    _, command = explore.next_step(explore.Options(**given), "test")
+    named = {"FOLDER=ä b", "QRELS=a b.jsonl", "NAME=my notes", "LANGUAGE=en", "WORDS=100"}
+    words = shlex.split(command)
+    assert (words[:2], {*words[2:]}, len(words)) == (["make", "verdict"], named, 7)
 
 
 # The tiny experiment.

@@ -549,3 +549,9 @@ def test_the_language_can_be_changed_when_a_deployment_is_filled_in(folder, buil
     assert given["language"] == "de"
     # The stage has all these options.
     assert given.keys() <= {*deploy.Options.model_fields}
+
+
+def test_a_config_has_all_that_repeats_its_call():
+    request = verdict.Request("docs", "questions.txt", None, None, "mine", "de", 100)
+    expected = {"FOLDER": "docs", "QUERIES": "questions.txt", "NAME": "mine", "LANGUAGE": "de", "WORDS": "100"}
+    assert (request.name, request.variables()) == ("mine-100-words", expected)
