@@ -1,5 +1,4 @@
 import json
-import threading
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -7,7 +6,6 @@ import pytest
 
 from cort import collection
 from cort.formats import passages as formats
-from cort.formats.passages import ahead
 from cort.formats.tables import PASSAGES, QUERIES, ROW_GROUP, ROWS_READ_AT_ONCE, iter_batches, read_table
 from cort.sources import headed, irds
 from cort.sources.documents import document_of
@@ -212,20 +210,3 @@ def test_sources_without_passages_are_refused(tmp_path, refused, monkeypatch, op
     write_file(tmp_path / "docs.tsv", "d1\tOne two three.\n")
     assert words in refused("collection", output=tmp_path / "x", **options)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["docs", "docs.tsv"]
-
-
-def test_items_and_errors_of_a_thread_come_in_order():
-    threads = []
-
-    def items():
-        for number in range(3):
-            threads.append(threading.current_thread())
-            yield number
-        raise ValueError("later")
-
-    seen = []
-    with pytest.raises(ValueError, match="later"):
-        for item in ahead(items()):
-            seen.append(item)
-    assert seen == [0, 1, 2]
-    assert threading.current_thread() not in threads

@@ -206,7 +206,8 @@ def test_an_unfinished_build_is_one_line(build, compared, tmp_path):
 def test_arguments_of_make_come_as_they_are():
     """Quotes, blanks and dollars are no words of the shell, nor of make."""
     given = {"A": "it's", "B": "$(shell echo x) y", "SPLIT": "`ls` $HOME", "SYSTEM": 'a"b'}
-    command = ["make", "--dry-run", "--assume-old=.venv/.installed", "compare", *map("=".join, given.items())]
+    options = ["--no-print-directory", "--dry-run", "--assume-old=.venv/.installed"]
+    command = ["make", *options, "compare", *map("=".join, given.items())]
     printed = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
     shown = printed.replace(".venv/bin/python -m workflow.versus", "printf '%s\\n'")
     words = subprocess.run(["bash", "-c", shown], check=True, capture_output=True, text=True).stdout.splitlines()

@@ -2,7 +2,7 @@ import threading
 
 import pytest
 
-from cort.runtime.background import in_background
+from cort.runtime.background import ahead, in_background
 
 
 def test_items_arrive_in_order_in_a_thread_that_is_at_most_so_many_behind():
@@ -62,3 +62,20 @@ def test_an_error_of_what_makes_items_reaches_the_consumer(error):
 
 def test_a_consumer_may_stop_early():
     in_background(iter(range(100)), lambda received: None)
+
+
+def test_items_and_errors_of_a_thread_come_in_order():
+    threads = []
+
+    def items():
+        for number in range(3):
+            threads.append(threading.current_thread())
+            yield number
+        raise ValueError("later")
+
+    seen = []
+    with pytest.raises(ValueError, match="later"):
+        for item in ahead(items(), depth=1):
+            seen.append(item)
+    assert seen == [0, 1, 2]
+    assert threading.current_thread() not in threads
