@@ -174,7 +174,7 @@ smoke-test: $(VENV)/.installed-dev
 
 # All faults of a cluster, on a SLURM of this machine (Debian: slurm-wlm, munge).
 slurm-test: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest --durations 5 tests/end_to_end/test_slurm_faults.py
+	$(BIN)/python -m pytest -n 2 --durations 5 tests/end_to_end/test_slurm_faults.py tests/end_to_end/test_slurm_outages.py
 
 # Kills and resumes builds of the tests' tiny experiment. KILLS=100 SEED=2 for more.
 crash-test: $(VENV)/.installed-dev

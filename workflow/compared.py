@@ -12,6 +12,9 @@ from cort.formats.artifacts import read_artifact
 from cort.reporting.format import best_first, difference, family, fixed, p_value, plural
 from workflow.inputs import reported
 
+# Queries that nobody judges for one decision.
+MANY = 10_000
+
 
 @dataclass(frozen=True)
 class Compared:
@@ -55,7 +58,10 @@ class Compared:
         text = f" (p {p_value(row.randomization_test)} by itself"
         if row.queries_to_decide is None:
             return f"{text})"
-        more = plural(max(1, row.queries_to_decide - self.queries), "more query", "more queries")
+        number = row.queries_to_decide - self.queries
+        if number > MANY:
+            return f"{text}; so small that it takes over {MANY:,} more queries)"
+        more = plural(max(1, number), "more query", "more queries")
         return f"{text}; {'judge ' * (self.labels == 'human')}about {more})"
 
     def legend(self) -> str:

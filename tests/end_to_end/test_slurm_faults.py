@@ -2,8 +2,6 @@
 
 import re
 import shutil
-import signal
-import time
 
 import psutil
 import pytest
@@ -11,17 +9,13 @@ import pytest
 from tests.support import slurm as cluster
 from tests.support.common import wait_until
 from tests.support.forking import snakemake
-from tests.support.sandbox import TINY, copy_with_tiny
+from tests.support.sandbox import TINY
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("real_starts")]
 
 RUN = "results/tiny/runs/test/published.trec"
-DENSE = "results/tiny/runs/test/cort.trec"
 MEASURES = "results/tiny/measures/test/published.json"
-INSPECTION = "results/tiny/collection/inspection.json"
 STAGE = ["cort.import_run"]
-# Seconds for which a controller is away.
-AWAY = 60
 
 
 @pytest.fixture(scope="module")
@@ -35,34 +29,12 @@ def sandbox(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def begun(tmp_path_factory):
-    """A copy of the project in which all is built from which the published run and the inspection are made."""
-    tree = copy_with_tiny(tmp_path_factory.mktemp("begun"))
-    status, output = snakemake(tree, "--cores", 2, "--configfile", TINY, "--until", "split", "--", RUN, INSPECTION)
-    assert status == 0, output[-5_000:]
-    return tree
-
-
-@pytest.fixture(scope="module")
-def untrained(begun, tmp_path_factory):
-    """A copy in which all is built from which the encoder is trained."""
-    tree = shutil.copytree(begun, tmp_path_factory.mktemp("untrained") / "tree", symlinks=True)
-    status, output = snakemake(tree, "--cores", 2, "--configfile", TINY, "--omit-from", "train", "--", DENSE)
-    assert status == 0, output[-5_000:]
-    return tree
+    return cluster.begin(tmp_path_factory.mktemp("begun"), RUN)
 
 
 @pytest.fixture
 def tree(begun, tmp_path):
     return shutil.copytree(begun, tmp_path / "tree", symlinks=True)
-
-
-def ids(jobs):
-    return [job["JobId"] for job in jobs]
-
-
-def last_lines(output):
-    """The lines of `onerror`, which name the failed jobs."""
-    return re.findall(r"^\w+(?: and \w+)* failed: .*", output, re.MULTILINE)
 
 
 def step_of(sandbox):
@@ -150,7 +122,7 @@ def test_an_orphan_that_waits_in_the_queue_begins_nothing(sandbox, tree):
 def test_a_job_that_slurm_refuses_has_one_attempt_and_is_named_in_the_end(sandbox, tree, resources, reason):
     profile = cluster.write_profile(tree, "refused")
     status, output = cluster.Run(sandbox, tree, profile, RUN, "--set-resources", resources).wait()
-    (line,) = last_lines(output)
+    (line,) = cluster.last_lines(output)
     assert (status, line.startswith("import_run failed: SLURM did not take the job: ")) == (1, True)
     assert reason in line
     assert output.count("Error in rule import_run") == 1
@@ -162,8 +134,8 @@ def test_a_stage_that_fails_in_a_group_is_named_and_what_was_finished_stays(sand
     sandbox.inject(["cort.evaluate"], cluster.FAIL)
     before = len(sandbox.jobs())
     status, output = cluster.Run(sandbox, tree, profile, MEASURES, "--retries", "0").wait()
-    (job,) = ids(sandbox.jobs()[before:])
-    (line,) = last_lines(output)
+    (job,) = cluster.ids(sandbox.jobs()[before:])
+    (line,) = cluster.last_lines(output)
     assert (status, line.startswith(f"evaluate failed: SLURM job {job} has the status FAILED")) == (1, True), output
     assert (tree / RUN).is_file()
     status, output = snakemake(tree, "--dry-run", "--configfile", TINY, "--", MEASURES)
@@ -179,10 +151,10 @@ def test_a_job_that_ends_before_its_stage_begins_is_named_without_an_old_log(san
     extra = "import_run:slurm_extra='--begin=now+1hour'"
     run = cluster.Run(sandbox, tree, profile, RUN, "--set-resources", extra)
     run.wait_until(lambda: sandbox.jobs()[before:], "the job")
-    (job,) = ids(sandbox.jobs()[before:])
+    (job,) = cluster.ids(sandbox.jobs()[before:])
     sandbox.command("scancel", job)
     status, output = run.wait()
-    assert (status, last_lines(output)) == (1, [f"import_run failed: SLURM job {job} has the status CANCELLED"])
+    assert (status, cluster.last_lines(output)) == (1, [f"import_run failed: SLURM job {job} has the status CANCELLED"])
     assert "of a success" not in output
 
 
@@ -194,7 +166,7 @@ def test_an_account_that_slurm_does_not_know_has_one_attempt_and_is_named_in_the
     words = (RUN, "--default-resources", "slurm_account=nope")
     status, output = cluster.Run(sandbox, tree, profile, *words, environment=known).wait()
     expected = "import_run failed: SLURM did not take the job: The given account nope appears to be invalid. "
-    assert (status, last_lines(output)) == (1, [f"{expected}Available accounts: lab"])
+    assert (status, cluster.last_lines(output)) == (1, [f"{expected}Available accounts: lab"])
     assert output.count("Error in rule import_run") == 1
 
 
@@ -230,8 +202,8 @@ def test_a_folder_that_a_node_cannot_write_is_named_with_the_node(sandbox, tree,
         status, output = cluster.Run(sandbox, tree, profile, *words).wait()
     finally:
         sandbox.restart_node("n2")
-    (job,) = ids(sandbox.jobs()[before:])
-    (line,) = last_lines(output)
+    (job,) = cluster.ids(sandbox.jobs()[before:])
+    (line,) = cluster.last_lines(output)
     assert status == 1
     if hidden == "the project":
         assert line.startswith(f"import_run failed: SLURM job {job} could not write {tree}/.snakemake/slurm_logs/")
@@ -247,7 +219,7 @@ def test_warnings_of_the_time_limit_end_no_job_while_it_starts(sandbox, tree):
     before = len(sandbox.jobs())
     run = cluster.Run(sandbox, tree, profile, RUN)
     run.wait_until(lambda: step_of(sandbox), "the job's step")
-    (job,) = ids(sandbox.jobs()[before:])
+    (job,) = cluster.ids(sandbox.jobs()[before:])
 
     def ends_though_it_is_warned():
         sandbox.command("sh", "-c", f"scancel --signal=USR1 {job} || true")
@@ -256,69 +228,3 @@ def test_warnings_of_the_time_limit_end_no_job_while_it_starts(sandbox, tree):
     run.wait_until(ends_though_it_is_warned, "the job's end")
     status, output = run.wait()
     assert status == 0, output[-5_000:]
-
-
-@pytest.mark.exhaustive
-def test_a_controller_that_is_away_for_a_minute_delays_a_build(sandbox, tree):
-    profile = cluster.write_profile(tree, "outage", retries=0)
-    waiting = sandbox.inject(STAGE, cluster.WAIT_IN_THE_END)
-    before = len(sandbox.jobs())
-    # While a job is to be submitted, and while one ends.
-    sandbox.end_controller()
-    run = cluster.Run(sandbox, tree, profile, RUN)
-    run.wait_until(lambda: "controller does not answer" in run.output, "the outage to be noticed")
-    time.sleep(AWAY)
-    sandbox.start_controller()
-    run.wait_until(waiting.exists, "the job")
-    sandbox.end_controller()
-    (sandbox.faults / "go").touch()
-    run.wait_until((tree / RUN).exists, "the run")
-    time.sleep(AWAY)
-    sandbox.start_controller()
-    status, output = run.wait()
-    (sandbox.faults / "go").unlink()
-    assert status == 0, output[-5_000:]
-    assert [job["JobState"] for job in sandbox.jobs()[before:]] == ["COMPLETED"]
-
-
-@pytest.mark.exhaustive
-def test_jobs_that_slurm_has_forgotten_end_well_if_their_outputs_are_there(sandbox, tree):
-    profile = cluster.write_profile(tree, "forgotten", retries=0)
-    waiting = sandbox.inject(STAGE, cluster.WAIT_FOR_GO)
-    failing = sandbox.inject(["cort.inspect"], f"{cluster.WAIT_FOR_GO}\n{cluster.FAIL}")
-    sandbox.set_min_job_age(2)
-    run = cluster.Run(sandbox, tree, profile, RUN, INSPECTION)
-    try:
-        run.wait_until(lambda: waiting.exists() and failing.exists(), "both jobs")
-        # As a suspended laptop: nobody looks at the jobs before SLURM has forgotten them.
-        run.process.send_signal(signal.SIGSTOP)
-        (number,) = ids(job for job in sandbox.jobs() if job["rule"] == "inspect" and job["JobState"] == "RUNNING")
-        (sandbox.faults / "go").touch()
-        wait_until(lambda: not sandbox.jobs(), "SLURM to forget the jobs", 180)
-        run.process.send_signal(signal.SIGCONT)
-        status, output = run.wait()
-    finally:
-        run.kill()
-        (sandbox.faults / "go").unlink(missing_ok=True)
-        sandbox.set_min_job_age(3600)
-    (line,) = last_lines(output)
-    expected = f"inspect failed: SLURM has forgotten the job {number}, which did not make all of its outputs"
-    assert (status, line.partition(";")[0]) == (1, expected), output[-5_000:]
-    status, output = snakemake(tree, "--dry-run", "--configfile", TINY, "--", RUN)
-    assert (status, "Nothing to be done" in output) == (0, True), output
-
-
-@pytest.mark.exhaustive
-def test_a_cluster_without_gpus_trains_and_searches_on_cpus(untrained, tmp_path):
-    tree = untrained
-    sandbox = cluster.Sandbox(tmp_path, gpus=0)
-    sandbox.start()
-    try:
-        status, output = cluster.Run(sandbox, tree, cluster.write_profile(tree, "cpus", retries=0), DENSE).wait()
-        jobs, stages = sandbox.jobs(), sandbox.stages()
-    finally:
-        sandbox.stop()
-    assert status == 0, output[-5_000:]
-    assert {"train", "encode", "retrieve"} <= {job["rule"] for job in jobs}
-    assert {(job["JobState"], job["Partition"], job.get("TresPerJob")) for job in jobs} == {("COMPLETED", "cpu", None)}
-    assert {stage["CUDA_VISIBLE_DEVICES"] for stage in stages} == {None}

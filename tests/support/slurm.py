@@ -14,7 +14,8 @@ import pytest
 import yaml
 
 from tests.support.common import ROOT, wait_until
-from tests.support.forking import HOOK
+from tests.support.forking import HOOK, snakemake
+from tests.support.sandbox import TINY, copy_with_tiny
 
 SCRIPT = ROOT / "tests" / "support" / "slurm-sandbox"
 PROFILE = Path("profiles") / "slurm" / "profile.yaml"
@@ -124,6 +125,13 @@ class Sandbox:
         found.sort(key=lambda job: int(job["JobId"]))
         return [job for job in found if rule in (None, job["rule"]) and wildcards in job["wildcards"]]
 
+    def state(self):
+        """Nodes, living jobs with their reasons, and the ends of the daemons' logs."""
+        shown = [self.command("sinfo"), self.command("squeue", "--format=%i %T %M %R %j")]
+        for log in sorted((self.folder / "slurm" / "log").glob("slurm*.log")):
+            shown.append(f"{log.name}:\n{log.read_text('utf-8', 'replace')[-2_000:]}")
+        return "\n".join(shown)
+
     def end_controller(self):
         """End slurmctld as an administrator does.
 
@@ -176,6 +184,23 @@ class Sandbox:
         return [json.loads(path.read_text("utf-8")) for path in self.faults.glob("*.seen")]
 
 
+def begin(folder, *targets):
+    """Make a copy of the project in which all is built from which targets of the tiny experiment are made."""
+    tree = copy_with_tiny(folder)
+    status, output = snakemake(tree, "--cores", 2, "--configfile", TINY, "--until", "split", "--", *targets)
+    assert status == 0, output[-5_000:]
+    return tree
+
+
+def ids(jobs):
+    return [job["JobId"] for job in jobs]
+
+
+def last_lines(output):
+    """The lines of `onerror`, which name the failed jobs."""
+    return re.findall(r"^\w+(?: and \w+)* failed: .*", output, re.MULTILINE)
+
+
 def write_profile(tree, name, **settings):
     """Derive a profile from the project's in which jobs are looked at often; return its folder."""
     profile = yaml.safe_load((tree / PROFILE).read_text("utf-8"))
@@ -190,6 +215,7 @@ class Run:
     """A Snakemake run that submits jobs to a sandbox, in a process of its own."""
 
     def __init__(self, sandbox, tree, profile, *words, environment=None):
+        self.sandbox = sandbox
         command = [Path(sys.executable).parent / "snakemake", *words, "--workflow-profile", profile]
         command += ["--configfile", "tiny/tiny.yaml"]
         self.log = tree / f"{profile}.log"
@@ -208,9 +234,13 @@ class Run:
 
         return wait_until(met, what, seconds, pause=0.3)
 
-    def wait(self, seconds=900):
+    def wait(self, seconds=600):
         """Wait for the end; status and all it said."""
-        return self.process.wait(seconds), self.output
+        try:
+            return self.process.wait(seconds), self.output
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            raise AssertionError(f"no end within {seconds} s; {self.sandbox.state()}\n{self.output[-5_000:]}") from None
 
     def kill(self):
         self.process.kill()

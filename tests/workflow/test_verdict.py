@@ -325,6 +325,20 @@ def test_a_line_about_judged_queries_has_their_number(folder, build, monkeypatch
     assert [*verdict.about_queries(None, experiment, experiment, "bm25", found)] == []
 
 
+@pytest.mark.parametrize(
+    ("needed", "words"),
+    [
+        (None, ""),
+        (40, "; judge about 1 more query"),
+        (10_040, "; judge about 10,000 more queries"),
+        (10_041, "; so small that it takes over 10,000 more queries"),
+    ],
+)
+def test_a_difference_that_is_no_win_says_how_many_queries_would_decide(needed, words):
+    unsure = row("static", NOT_SIGNIFICANT, 0.5, randomization_test=0.5, queries_to_decide=needed)
+    assert compared_with(unsure, labels="human", queries=40).lacking(unsure) == f" (p 0.5000 by itself{words})"
+
+
 def test_labels_of_people_lead_and_the_synthetic_ones_take_a_line(folder, build, monkeypatch):
     verdict.main(["--folder", "docs", "--queries", "questions.txt", "--qrels", "judged.tsv"])
     numbers = {"baseline_mean": 0.4, "difference": 0.1, "difference_low": 0.01, "difference_high": 0.2}
