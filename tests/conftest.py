@@ -61,17 +61,13 @@ def pytest_xdist_make_scheduler(config, log):
 def pytest_collection_modifyitems(items):
     """Begin with what takes longest, so that no worker is left alone with it in the end.
 
-    Of what needs the tiny experiment, one group builds it; the others come when it is likely to be there.
+    Of what needs the tiny experiment, the shortest group comes first and builds it, before the others wait for it.
     """
     groups = {item: group_of(item.nodeid) for item in items}
-    builders = dict.fromkeys(groups[item] for item in items if "built" in item.fixturenames)
-    first = max(builders, key=lambda group: DURATIONS.get(group, 0), default=None)
-
-    def place(item):
-        seconds, waits = DURATIONS.get(groups[item], 0), groups[item] in builders and groups[item] != first
-        return (seconds < LONG, waits, groups[item] != first, -seconds)
-
-    items.sort(key=place)
+    seconds = {group: DURATIONS.get(group, 0) for group in groups.values()}
+    builders = [groups[item] for item in items if "built" in item.fixturenames and seconds[groups[item]] >= LONG]
+    first = min(builders, key=seconds.get, default=None)
+    items.sort(key=lambda item: (groups[item] != first, -seconds[groups[item]]))
     if "RECORD_DURATIONS" in os.environ:
         for item in items:
             definitions = [one for many in item._fixtureinfo.name2fixturedefs.values() for one in many]

@@ -12,7 +12,7 @@ from cort.downloads.catalog import load_catalog
 from tests.support.archives import tar_of
 from tests.support.common import md5_of, wait_until
 from tests.support.configs import mistakes_in
-from tests.support.forking import snakemake
+from tests.support.forking import snakemake, succeed
 from tests.support.misbehaving_server import Step, serving
 from tests.support.processes import Python
 from tests.support.sandbox import TINY, copy_with_tiny, digests
@@ -120,8 +120,7 @@ def test_a_workflow_on_public_files_gives_the_bytes_of_one_on_local_files(built,
     tree = copy_with_tiny(tmp_path / "tree")
     with serving() as server:
         config = publish(tree, server)
-        status, output = snakemake(tree, "--cores", 2, "--configfile", config)
-        assert status == 0, output[-5_000:]
+        succeed(tree, "snakemake", "--cores", 2, "--configfile", config)
         # Each once, in spite of all.
         assert sum(server.sent["/tiny.tar.gz"]) == (tree / paths.KEPT / "tiny" / "all.tar.gz").stat().st_size
         assert len(server.asked["/queries.test.tsv"]) == 2
@@ -139,11 +138,9 @@ def test_a_workflow_on_public_files_gives_the_bytes_of_one_on_local_files(built,
     assert (status, "Nothing to be done" in output) == (0, True), output
     # The folder has all, the archive's files one by one.
     (tree / "results" / "tiny" / "raw").rename(tree / "raw")
-    status, output = snakemake(tree, "--cores", 2, "--configfile", config, "--until", "download")
-    assert status == 0, output[-5_000:]
+    succeed(tree, "snakemake", "--cores", 2, "--configfile", config, "--until", "download")
     target = "results/tiny/raw/tiny/collection.tsv"
-    status, output = snakemake(tree, "--cores", 2, "--configfile", config, "--force", target)
-    assert status == 0, output[-5_000:]
+    succeed(tree, "snakemake", "--cores", 2, "--configfile", config, "--force", target)
     assert (tree / target).read_bytes() == (tree / "raw" / "tiny" / "collection.tsv").read_bytes()
     assert not (tree / paths.KEPT / "tiny" / "all.tar.gz").exists()
 
@@ -162,7 +159,6 @@ def test_a_workflow_that_was_killed_goes_on_where_the_transfer_was(tmp_path, rea
             wait_until(lambda: server.sent["/tiny.tar.gz"] == [2_000])
             wait_until(lambda: any(path.stat().st_size == 2_000 for path in (tree / paths.KEPT).rglob("*.part")))
         assert snakemake(tree, "--unlock", "--configfile", config)[0] == 0
-        status, output = snakemake(tree, *arguments)
-        assert status == 0, output[-5_000:]
+        succeed(tree, "snakemake", *arguments)
         assert server.sent["/tiny.tar.gz"] == [2_000, size - 2_000]
     assert (tree / target).read_bytes() == (tree / "mine" / "collection.tsv").read_bytes()

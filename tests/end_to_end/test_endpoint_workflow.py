@@ -16,7 +16,7 @@ from cort.models.prompts import GRADE, QUERY
 from cort.retrieval.documents import document_of, hash_of, split_of
 from tests.support.changes import planned_jobs
 from tests.support.common import texts_by_id
-from tests.support.forking import run_module, snakemake
+from tests.support.forking import run_module, snakemake, succeed
 from tests.support.model_server import configured_server
 from tests.support.sandbox import copy_with_tiny
 
@@ -75,8 +75,7 @@ def server():
 
 @pytest.fixture(scope="module")
 def results(tree, server):
-    status, output = snakemake(tree, "--cores", 2, "--configfile", "asked.yaml")
-    assert status == 0, output[-5000:]
+    succeed(tree, "snakemake", "--cores", 2, "--configfile", "asked.yaml")
     return tree / "results" / "asked"
 
 
@@ -148,8 +147,7 @@ def test_everything_that_is_measured_says_who_judged(tree, results):
     status, output = run_module(tree, "cort.matrix", *names)
     assert status == 1
     assert "found LLM and human and synthetic labels, expected labels of one kind" in output
-    status, output = run_module(tree, "cort.matrix", *names, "--labels", "human")
-    assert status == 0, output
+    succeed(tree, "cort.matrix", *names, "--labels", "human")
     header = (tree / "matrix/matrix.csv").read_text("utf-8").splitlines()[0]
     assert re.findall(r"asked/[^,]+", header) == ["asked/people"]
 
@@ -176,8 +174,7 @@ def test_another_build_sends_nothing(tree, results, server):
     (tree / "again.yaml").write_text(yaml.safe_dump(config | {"dataset": "again"}), "utf-8")
     files = ("qrels.graded.tsv", "queries.test.jsonl", "qrels.dev.tsv")
     targets = [f"results/again/raw/imported/{file}" for file in files]
-    status, output = snakemake(tree, "--cores", 2, *targets, "--configfile", "again.yaml")
-    assert status == 0, output[-3000:]
+    succeed(tree, "snakemake", "--cores", 2, *targets, "--configfile", "again.yaml")
     assert sum(server.answered.values()) == before
     for file in files:
         one, other = (tree / "results" / name / "raw/imported" / file for name in ("asked", "again"))
@@ -197,8 +194,7 @@ def test_predicted_queries_are_the_first_of_each_passage(tree, results):
     config["splits"] = {"test": {"generate": {"from": "expanders.d2q"}}, "mine": config["splits"]["mine"]}
     (tree / "predicted.yaml").write_text(yaml.safe_dump(config), "utf-8")
     path = "results/predicted/collection/queries.test.parquet"
-    status, output = snakemake(tree, "--cores", 2, path, "--configfile", "predicted.yaml")
-    assert status == 0, output[-3000:]
+    succeed(tree, "snakemake", "--cores", 2, path, "--configfile", "predicted.yaml")
     queries = read_table(tree / path, QUERIES).to_pydict()
     expected = {(document_of(doc_id), line) for doc_id, line in zip(ids, lines, strict=True) if line}
     assert {(query_id.rpartition("?")[0], text) for query_id, text in zip(*queries.values(), strict=True)} == expected

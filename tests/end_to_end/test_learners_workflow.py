@@ -15,7 +15,7 @@ from cort.formats.tables import EXPANSIONS, IMPACTS, PASSAGES, QUERIES, TRIPLES,
 from cort.online.searcher import open_searcher
 from cort.retrieval.audits import Audit
 from tests.support.common import read_curve, texts_by_id
-from tests.support.forking import snakemake
+from tests.support.forking import snakemake, succeed
 from tests.support.released import write_t5
 from tests.support.sandbox import TINY, copy_with_tiny
 from tests.support.workflow import learners_config, planned
@@ -37,8 +37,7 @@ def built_learners(tmp_path_factory, lm):
         file.write(more)
     config = learners_config(yaml.safe_load((tree / TINY).read_text("utf-8")))
     (tree / "learners.yaml").write_text(yaml.safe_dump(config, sort_keys=False), "utf-8")
-    status, output = snakemake(tree, "--cores", 2, "--configfile", "learners.yaml")
-    assert status == 0, output[-10_000:]
+    output = succeed(tree, "snakemake", "--cores", 2, "--configfile", "learners.yaml")
     return tree, planned(output)
 
 

@@ -13,7 +13,7 @@ from cort.formats.shards import all_vectors, open_shards, read_precision
 from cort.formats.tables import PASSAGES, QUERIES, read_table
 from cort.models.encoder import load_encoder
 from tests.support.cards import card_of, cells
-from tests.support.forking import snakemake
+from tests.support.forking import succeed
 from tests.support.released import write_modules, write_transformer
 from tests.support.sandbox import TINY, copy_with_tiny
 from tests.support.workflow import planned, released_config
@@ -52,8 +52,7 @@ def test_a_released_encoder_takes_the_place_of_a_trained_one(built, tmp_path):
     (folder / "released.yaml").write_text(yaml.safe_dump(config), "utf-8")
     results = "results/released"
     wanted = [f"{results}/{name}" for name in ("runs/test/cort.trec", "provenance.json")]
-    status, output = snakemake(folder, "--cores", 2, "--configfile", "released.yaml", "--", *wanted)
-    assert status == 0, output[-10_000:]
+    output = succeed(folder, "snakemake", "--cores", 2, "--configfile", "released.yaml", "--", *wanted)
     jobs = planned(output)
     assert jobs["import_encoder"] == 1
     assert not jobs.keys() & {"train", "triples", "pairs", "bm25_tune"}
@@ -87,8 +86,7 @@ def test_an_encoder_and_a_reranker_that_somebody_released_need_no_training(tmp_p
         "evaluation": {"baseline": "published"},
     }
     (folder / "ready.yaml").write_text(yaml.safe_dump(config, sort_keys=False), "utf-8")
-    status, output = snakemake(folder, "--cores", 2, "--configfile", "ready.yaml")
-    assert status == 0, output[-10_000:]
+    output = succeed(folder, "snakemake", "--cores", 2, "--configfile", "ready.yaml")
     jobs, results = planned(output), folder / "results/ready"
     assert jobs["pretrained_encoder"] == jobs["pretrained_reranker"] == 1
     assert not jobs.keys() & {"train", "train_reranker", "base_model", "triples", "pairs"}

@@ -6,7 +6,7 @@ import subprocess
 import pytest
 import yaml
 
-from tests.support.forking import snakemake
+from tests.support.forking import snakemake, succeed
 from tests.support.sandbox import ROOT, copy_tree, executable
 
 pytestmark = pytest.mark.slow
@@ -62,8 +62,7 @@ def folder(tmp_path):
 def test_a_module_of_another_workflow_builds_its_results_there_and_leaves_its_rules_alone(folder):
     (folder / "Snakefile").write_text(MODULE.format(snakefile=ROOT / "workflow/Snakefile"), "utf-8")
     expected = {"before.txt": "b\na\n", "python.txt": "run", "script.txt": "script", "after.txt": "a\nb\nc\n"}
-    status, output = snakemake(folder, "--cores", 1, "--", PASSAGES, *expected)
-    assert status == 0, output
+    succeed(folder, "snakemake", "--cores", 1, "--", PASSAGES, *expected)
     assert (folder / PASSAGES).is_file()
     assert {name: (folder / name).read_text() for name in expected} == expected
 
@@ -71,8 +70,7 @@ def test_a_module_of_another_workflow_builds_its_results_there_and_leaves_its_ru
 def test_the_workflow_runs_in_another_folder(folder):
     for snakefile in ("Snakefile", "workflow/Snakefile"):
         call = (f"--snakefile={ROOT / snakefile}", "--configfile", "config.yaml", "--cores", 1, "--", PASSAGES)
-        status, output = snakemake(folder, *call)
-        assert status == 0, output
+        output = succeed(folder, "snakemake", *call)
         assert "Using workflow specific profile" in output
     assert (folder / PASSAGES).is_file()
 

@@ -9,7 +9,7 @@ from cort.config import paths
 from cort.config.load import load
 from cort.formats.judgements import iter_qrels
 from cort.formats.runs import read_run
-from tests.support.forking import run_module
+from tests.support.forking import succeed
 from tests.support.sandbox import copy_tree
 from workflow import verdict
 
@@ -22,8 +22,7 @@ def test_the_first_build_of_a_verdict(tmp_path, monkeypatch):
     monkeypatch.chdir(tree)
 
     def build(config, *targets):
-        status, output = run_module(tree, "workflow.build", "--configfile", config, "--", *targets)
-        assert status == 0, output[-3_000:]
+        succeed(tree, "workflow.build", "--configfile", config, "--", *targets)
 
     monkeypatch.setattr(verdict, "build", build)
     request = verdict.Request("docs", None, None, None, "docs")

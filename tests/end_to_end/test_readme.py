@@ -4,13 +4,12 @@ import os
 import re
 import shlex
 import subprocess
-import sys
 from functools import cache
 
 import pytest
 
 from tests.support.common import ROOT
-from tests.support.sandbox import executable
+from tests.support.forking import succeed
 
 PAGES = sorted((ROOT / "docs").glob("*.md"))
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *PAGES]
@@ -65,10 +64,8 @@ def call(*words):
 
 
 @cache
-def help_of(*words):
-    status, output = call(*words, "--help")
-    assert status == 0, output
-    return output
+def help_of(module):
+    return succeed(ROOT, module, "--help")
 
 
 def options_of(words):
@@ -103,14 +100,14 @@ def test_make_knows_its_goals(command):
 def test_modules_take_their_options(command):
     _, _, module, *words = shlex.split(command)
     if re.fullmatch(r"[\w.]+", module):
-        unknown = unknown_options(words, help_of(sys.executable, "-m", module))
+        unknown = unknown_options(words, help_of(module))
         assert unknown == set(), f"{COMMANDS[command]}: {command}"
 
 
 @pytest.mark.parametrize("command", chosen(rf"{SNAKEMAKE.pattern} "))
 def test_snakemake_takes_its_options(command):
     words = shlex.split(command)[1:]
-    assert unknown_options(words, help_of(executable("snakemake"))) == set(), f"{COMMANDS[command]}: {command}"
+    assert unknown_options(words, help_of("snakemake")) == set(), f"{COMMANDS[command]}: {command}"
 
 
 @pytest.mark.parametrize("command", chosen(rf"({TOPS})/"))

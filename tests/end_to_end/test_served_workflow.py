@@ -12,7 +12,7 @@ from cort.formats.shards import open_shards
 from cort.formats.tables import QUERIES
 from cort.models.embeddings import Asked, name_of
 from tests.support.common import texts_by_id
-from tests.support.forking import snakemake
+from tests.support.forking import snakemake, succeed
 from tests.support.model_server import configured_server
 from tests.support.sandbox import TINY, copy_with_tiny
 
@@ -53,8 +53,7 @@ def tree(tmp_path_factory, server):
     config["systems"]["judged"] = {"rerank": "fused", "reranker": "judge"}
     config["endpoint"] = {"max_requests": 500, "texts_per_request": 16}
     (tree / "served.yaml").write_text(yaml.safe_dump(config), "utf-8")
-    status, output = snakemake(tree, "--cores", 2, "--configfile", "served.yaml")
-    assert status == 0, output[-5000:]
+    succeed(tree, "snakemake", "--cores", 2, "--configfile", "served.yaml")
     return tree
 
 
@@ -96,8 +95,7 @@ def test_each_text_is_sent_once_whatever_is_built_again(tree, results, server):
     for path in (results / "embeddings/api").iterdir():
         path.unlink()
     again = ["--forcerun", "embed", "embed_queries", "score_served", "--configfile", "served.yaml"]
-    status, output = snakemake(tree, "--cores", 2, *again)
-    assert status == 0, output[-3000:]
+    succeed(tree, "snakemake", "--cores", 2, *again)
     assert len([*(results / "embeddings/api").iterdir()]) == 3
     assert (len(server.attempts), (results / "runs/test/api.trec").read_bytes()) == (attempts, before)
     # A limit is no setting of results.

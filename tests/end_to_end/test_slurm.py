@@ -17,7 +17,7 @@ from tests.support import slurm
 from tests.support import slurm as cluster
 from tests.support.changes import altered
 from tests.support.common import COMMIT, ROOT
-from tests.support.forking import snakemake
+from tests.support.forking import snakemake, succeed
 from tests.support.sandbox import TINY, copy_with_tiny
 from tests.support.workflow import RULES, SYSTEMS, UNUSED, module_of, planned, process_as_it_was
 
@@ -93,8 +93,7 @@ def test_models_of_a_hub_and_collections_of_a_source_are_got_beside_snakemake(un
 
 def test_light_stages_share_a_job_with_those_that_they_follow(unbuilt):
     words = ("--workflow-profile", "profiles/slurm", "--configfile", TINY, "--dry-run", "--cores", 2)
-    status, output = snakemake(unbuilt, *words, "--config", "shards=4")
-    assert status == 0, output
+    output = succeed(unbuilt, "snakemake", *words, "--config", "shards=4")
     found = {}
     for group, text in re.findall(r"Group job (\S+) .*\n((?: .*\n|\n(?= ))+)", output):
         found.setdefault(group, set()).update(re.findall(r"^ +rule (\w+):", text, re.MULTILINE))
@@ -106,8 +105,7 @@ def test_light_stages_share_a_job_with_those_that_they_follow(unbuilt):
 def asked(folder, attempt):
     """Rule -> threads, GPUs and minutes of its jobs in an attempt, with the profile and two cores."""
     options = ("--workflow-profile", "profiles/slurm", "--configfile", TINY, "--dry-run", "--quiet", "reason")
-    status, output = snakemake(folder, *options, "--attempt", attempt, "--cores", 2)
-    assert status == 0, output
+    output = succeed(folder, "snakemake", *options, "--attempt", attempt, "--cores", 2)
     found = {}
     # In a group, a line with the time is between two rules.
     rules = re.findall(r"^ *rule (?!(?:all|experiment):)(\w+):\n((?: +[^\[\s].*\n)+)", output, re.MULTILINE)
@@ -128,8 +126,7 @@ def test_time_grows_up_to_the_limit_of_the_profile(unbuilt):
 @pytest.mark.parametrize(("chosen", "extra"), [((), "--signal=USR1@300"), (("slurm_extra='--qos=x'",), "--qos=x")])
 def test_default_resources_of_users_replace_no_other_ones(unbuilt, chosen, extra):
     words = ("--workflow-profile", "profiles/slurm", "--configfile", TINY, "--dry-run", "--cores", 2)
-    status, output = snakemake(unbuilt, *words, "--default-resources", "slurm_account=lab", *chosen, "--", RUNS[0])
-    assert status == 0, output
+    output = succeed(unbuilt, "snakemake", *words, "--default-resources", "slurm_account=lab", *chosen, "--", RUNS[0])
     lines = re.findall(r"^    resources: (.*)", output, re.MULTILINE)
     parts = {"slurm_account=lab", "nodes=1", f"slurm_extra={extra}"}
     assert lines
@@ -142,8 +139,7 @@ def test_jobs_ask_for_what_the_nodes_have_by_gpu(unbuilt, tmp_path, monkeypatch,
     (tmp_path / "sinfo").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     words = ("--workflow-profile", "profiles/slurm", "--configfile", TINY, "--dry-run", "--cores", 8)
-    status, output = snakemake(unbuilt, *words)
-    assert status == 0, output
+    output = succeed(unbuilt, "snakemake", *words)
     (encode,) = re.findall(r"^rule encode:\n((?: .*\n)+)", output, re.MULTILINE)
     expected = ("threads: 4", "gpu=1,") if "gpu" in nodes else ("threads: 8", "gpu=0,")
     assert all(part in encode for part in expected)

@@ -18,7 +18,7 @@ from tests.support import workflow as support
 from tests.support.changes import altered
 from tests.support.common import COMMIT
 from tests.support.explorer import unpack
-from tests.support.forking import snakemake
+from tests.support.forking import run_module, snakemake, succeed
 from tests.support.sandbox import TINY, copy_with_tiny, executable
 from tests.tiny.generate import DEPTH, HELD_OUT, QUERIES
 
@@ -46,8 +46,7 @@ def plans(tmp_path_factory):
         ("config/pydocs-sparse.yaml",),
         *write_experiments(tree),
     ):
-        status, output = snakemake(tree, "--dry-run", "--printshellcmds", "--configfile", configfile, *options)
-        assert status == 0, output
+        output = succeed(tree, "snakemake", "--dry-run", "--printshellcmds", "--configfile", configfile, *options)
         outputs[" ".join([configfile, *options])] = output
     return outputs
 
@@ -62,8 +61,10 @@ def write_experiments(tree):
     # BM25 as it is configured, and a base model of a hub.
     lexical = {name: index for name, index in config["lexical"].items() if name != "bm25"}
     base_model = {"pretrained": "models/small", "revision": COMMIT}
+    released, ready = support.released_config(config), support.ready_config(config, **model)
+    ready |= {section: released[section] | ready[section] for section in ("encoders", "systems")}
     for name, experiment in {
-        "pretrained": config | {"lexical": lexical, "base_models": {"small": base_model}},
+        "pretrained": config | {"shards": 3, "lexical": lexical, "base_models": {"small": base_model}},
         "public": {
             "dataset": "public",
             "downloads": {"folder": "tiny"},
@@ -72,23 +73,13 @@ def write_experiments(tree):
             "systems": {"bm25": {"retrieve": "bm25"}},
             "latency": {"split": "test", "systems": ["bm25"]},
         },
-        "handbook": {
-            "dataset": "handbook",
-            "collection": {"folder": "tiny/data"},
-            "splits": {"test": config["splits"]["test"]},
-            "systems": {"bm25": {"retrieve": "bm25"}},
-        },
         "titles": {
             "dataset": "titles",
             "collection": {"folder": "tiny/data"},
             "splits": {"test": {"generate": {"from": "titles"}}},
             "systems": {"bm25": {"retrieve": "bm25"}},
         },
-        "endpoint": {
-            "collection": config["collection"],
-            "systems": {"bm25": {"retrieve": "bm25"}},
-            **support.endpoint_config(config["splits"]["test"]),
-        },
+        "endpoint": support.served_config(config) | support.endpoint_config(config["splits"]["test"]),
         "irds": {
             "dataset": "irds",
             "collection": {"irds": "beir/scifact"},
@@ -97,24 +88,21 @@ def write_experiments(tree):
         },
         "twice": twice(config),
         "folds": folded(config),
-        "released": support.released_config(config),
-        "ready": support.ready_config(config, **model),
+        "ready": released | ready,
         "weighed": support.weighed_config(config, **model),
         "late": support.late_config(config, indexed=True),
-        "sharded": config | {"dataset": "sharded", "shards": 3},
-        "unjudged": support.unjudged_config(config),
-        "served": support.served_config(config),
     }.items():
         (tree / f"{name}.yaml").write_text(yaml.safe_dump(experiment), "utf-8")
         yield (f"{name}.yaml",)
 
 
 def twice(config):
-    """Judge the queries of the test split twice."""
-    test = config["splits"]["test"]
+    """Judge the queries of the test split twice, and those of another split never."""
+    test, unjudged = config["splits"]["test"], {"queries": "tiny/data/queries.train.tsv"}
     return {key: config[key] for key in ("protect", "collection", "depth")} | {
         "dataset": "twice",
-        "splits": {"test": test, "other": {**test, "qrels": "tiny/data/other.jsonl", "relevance_level": 2}},
+        "splits": {"test": test, "other": {**test, "qrels": "tiny/data/other.jsonl", "relevance_level": 2}}
+        | {"open": unjudged},
         "lexical": {"long": {"k1": 2.0}},
         "systems": {"bm25": {"retrieve": "bm25"}, "long": {"retrieve": "long"}},
     }
@@ -189,8 +177,7 @@ def test_queries_that_train_shares_with_a_measured_split_are_named(tmp_path):
     found = "results/tiny/collection/inspection.json"
     for changes, warned in (({}, True), ({"splits.train.without": "test"}, False)):
         altered(tree, tree / "shared.yaml", changes)
-        status, output = snakemake(tree, "--cores", 2, "--configfile", "shared.yaml", "--", found)
-        assert status == 0, output
+        succeed(tree, "snakemake", "--cores", 2, "--configfile", "shared.yaml", "--", found)
         texts = [finding["text"] for finding in json.loads((tree / found).read_text("utf-8")) if finding["warns"]]
         assert any("also in train, which systems learn from" in text for text in texts) == warned
 
@@ -199,8 +186,7 @@ def test_an_encoder_can_learn_from_what_its_own_reranker_scores(tree):
     teacher = {"rerank": "bm25", "reranker": "cross"}
     changes = {"systems.teacher": teacher, "encoders.encoder.triples.system": "teacher"}
     altered(tree, tree / "taught.yaml", changes)
-    status, output = snakemake(tree, "--dry-run", "--configfile", "taught.yaml")
-    assert status == 0, output
+    output = succeed(tree, "snakemake", "--dry-run", "--configfile", "taught.yaml")
     # The evaluated split, and both training splits.
     assert support.planned(output)["score"] == 3
 
@@ -241,8 +227,10 @@ def test_a_mistake_in_judgements_is_shown_where_the_build_ends(tree):
     rows.insert(4, " ".join([*pair, str(int(grade) + 1)]))
     (tree / "wrong.tsv").write_text("\n".join(rows), "utf-8")
     altered(tree, tree / "wrong.yaml", {"dataset": "wrong", "splits.test.qrels": "wrong.tsv"})
-    status, output = snakemake(tree, "--cores", 2, "--configfile", "wrong.yaml")
+    measured, other = "results/wrong/measures/test/published.json", "results/wrong/collection/passages.parquet"
+    status, output = snakemake(tree, "--cores", 2, measured, other, "--configfile", "wrong.yaml")
     assert (status, "Traceback" in output) == (1, False)
+    assert (tree / other).is_file()
     found = rf"judgement \(query_id doc_id\) '{pair[0]} {pair[2]}' again, with another grade \(it is already in row 4\)"
     [line] = set(re.findall(rf"wrong\.tsv: row 5: found {found}, expected each.*", output))
     assert line in (tree / "logs" / "wrong" / "split" / "test.log").read_text("utf-8")
@@ -339,8 +327,7 @@ def test_second_call_has_nothing_to_do(built):
 
 @pytest.mark.slow
 def test_snakemake_writes_its_own_report(built, tmp_path):
-    status, output = snakemake(built, "--configfile", "tiny/tiny.yaml", "--report", tmp_path / "report.zip")
-    assert status == 0, output
+    succeed(built, "snakemake", "--configfile", "tiny/tiny.yaml", "--report", tmp_path / "report.zip")
     assert shutil.unpack_archive(tmp_path / "report.zip", tmp_path) is None
     assert list(tmp_path.rglob("*.svg"))
 
@@ -350,8 +337,7 @@ def test_build_in_other_shards_gives_the_same_bytes(built, tmp_path):
     folder = shutil.copytree(built, tmp_path / "tree", symlinks=True)
     names = [f"results/tiny/runs/test/{system}.trec" for system in support.SYSTEMS]
     altered(folder, folder / "sharded.yaml", {"shards": 3})
-    status, output = snakemake(folder, *names, "--cores", 2, "--configfile", "sharded.yaml")
-    assert status == 0, output[-10_000:]
+    output = succeed(folder, "snakemake", *names, "--cores", 2, "--configfile", "sharded.yaml")
     jobs = support.planned(output)
     assert (jobs["encode"], jobs["retrieve"], jobs["onng"], jobs["hnsw"]) == (3, 1, 1, 1)
     different = [name for name in names if (folder / name).read_bytes() != (built / name).read_bytes()]
@@ -405,10 +391,9 @@ def test_queries_without_judgements_are_ranked_and_shown_and_not_measured(tmp_pa
     index = unpack(explorer / "index.js")[1]
     assert (len(index["ids"]), index["measures"], index["overlap"]) == (QUERIES["test"], [], 10)
     assert 'href="explore/test/index.html"' in page
-    command = [executable("python"), "-m", "workflow.summary", "--configfile", "unjudged.yaml"]
-    said = subprocess.run(command, cwd=tree, check=True, capture_output=True, text=True)
-    assert "test: no judgements; the report shows the overlap of the systems" in said.stdout
-    assert said.stdout.count("index.html") == 2
+    status, said = run_module(tree, "workflow.summary", "--configfile", "unjudged.yaml")
+    assert (status, said.count("index.html")) == (0, 2)
+    assert "test: no judgements; the report shows the overlap of the systems" in said
 
     # Some of its queries are judged.
     judged = (tree / test["qrels"]).read_text("utf-8").splitlines(keepends=True)[::2]
@@ -424,6 +409,5 @@ def test_queries_without_judgements_are_ranked_and_shown_and_not_measured(tmp_pa
 
 def _build(tree, config):
     (tree / "unjudged.yaml").write_text(yaml.safe_dump(config), "utf-8")
-    status, output = snakemake(tree, "--configfile", "unjudged.yaml", "--cores", "2")
-    assert status == 0, output
+    succeed(tree, "snakemake", "--configfile", "unjudged.yaml", "--cores", "2")
     return (tree / "results" / config["dataset"] / "report" / "index.html").read_text("utf-8")

@@ -170,8 +170,6 @@ def test_parts_hold_any_text_in_ascii(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"b": 1.5}, "--b: found 1.5, "),
-        ({"k1": -1}, "--k1: found -1.0, "),
         ({"index": "."}, ".: found no complete manifest.json, "),
         ({"expansions": "e", "term_weights": "w"}, "--expansions, --term-weights: found both"),
     ],

@@ -87,7 +87,6 @@ def test_saturation(numbers, values, expected):
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"depths": [0, 1]}, "--depths: found 0, expected at least 1"),
         *(({"depths": [n, 1]}, f"--depths: found [{n}, 1], expected increasing numbers; sort them") for n in (1, 2)),
         ({"measures": "MRR"}, "measures: found 'MRR'"),
     ],

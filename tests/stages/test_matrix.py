@@ -271,6 +271,7 @@ def test_collections_that_share_queries_are_warned_of(root, capsys, stage):
         ({}, ["one", "bare"], "bare/experiment.yaml: found no such file"),
         ({}, ["unjudged"], "--experiments: found no judgements"),
         ({}, ["unlike"], "found 30 queries that differ from those of"),
+        ({}, ["one", "asked"], "found LLM and human labels, expected labels of one kind"),
     ],
 )
 def test_bad_input_is_one_line_and_leaves_nothing(root, refused, more, experiments, words):
@@ -281,6 +282,7 @@ def test_bad_input_is_one_line_and_leaves_nothing(root, refused, more, experimen
     folder = write(root, "unlike", {"test": {"bm25": BASE, "sure": BASE}})
     path = paths.within(folder, paths.PER_QUERY, split="test", system="sure")
     write_values(path, {f"p{number}": dict.fromkeys(MEASURES, 0.5) for number in range(QUERIES)})
+    write(root, "asked", {"test": {"bm25": BASE}}, keys={"labels": "LLM"})
     write(root, "fewer", {"test": {"bm25": BASE}})
     config = complete(config_of("fewer", {"test": ["bm25"]}, measures=["nDCG@10"]), "x.yaml").config
     write_experiment(root / "results" / "fewer" / "experiment.yaml", config)

@@ -17,6 +17,7 @@ from cort.online.options import folder_of
 from cort.online.searcher import Answer, Result
 from cort.runtime.errors import InputError
 from cort.search import show
+from tests.support.forking import succeed
 from tests.support.online import Parts, results_with, write_results
 from tests.support.processes import Python
 
@@ -129,9 +130,9 @@ def answers_of(done):
 
 @pytest.mark.slow
 def test_a_query_is_answered_in_json_lines(built):
-    done = run(built, "--experiment", "tiny/tiny.yaml", "--query", "neriga balune", "--depth", "4")
-    assert done.returncode == 0, done.stderr
-    lines = answers_of(done)
+    words = ("--experiment", "tiny/tiny.yaml", "--query", "neriga balune", "--depth", 4)
+    output = succeed(built, "cort.search", *words)
+    lines = [json.loads(line) for line in output.splitlines() if line.startswith("{")]
     assert [line["system"] for line in lines] == ["bm25", "cort", "cort+bm25"]
     passages = dict(row.split("\t") for row in (built / "tiny" / "data" / "collection.tsv").read_text().splitlines())
     for line in lines:

@@ -4,6 +4,7 @@ What Snakemake runs starts this way unless a test takes the fixture `real_starts
 """
 
 import os
+import sys
 import tempfile
 from pathlib import Path
 
@@ -16,6 +17,9 @@ HOOK = "BASH_ENV"
 
 def begin():
     """Have all processes below this one start stages by one server, which ends with this one."""
+    # Otherwise each stage of each build would compile the project anew, and each session all tests.
+    sys.dont_write_bytecode = False
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     if OWNER not in os.environ:
         folder = tempfile.mkdtemp(prefix="cort-tests-")
         os.environ |= {OWNER: str(os.getpid()), PLACE: f"{folder}/server", "CORT_FORKED": str(FORKED)}
@@ -29,6 +33,13 @@ def run_module(folder, module, *arguments):
         status = call([module, *map(str, arguments)], str(folder), dict(os.environ), descriptors)
         output.seek(0)
         return status, output.read().decode()
+
+
+def succeed(folder, module, *arguments):
+    """Run a module as `run_module` does; it must succeed. Its output."""
+    status, output = run_module(folder, module, *arguments)
+    assert status == 0, output[-10_000:]
+    return output
 
 
 def snakemake(folder, *arguments):

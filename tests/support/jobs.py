@@ -1,15 +1,7 @@
-"""Jobs of a plan, and which of them get other params or inputs if settings change.
-
-`python -m tests.support.jobs FILE CHANGES CONFIG` writes both to a file; a change maps paths in the config to values.
-"""
+"""Jobs of a plan, and which of them get other params or inputs if settings change."""
 
 import copy
-import json
-import sys
-from pathlib import Path
 from unittest import mock
-
-import yaml
 
 from cort.config.downloads import resolve
 from cort.config.experiment import Experiment
@@ -65,14 +57,3 @@ def changed(jobs, config, changes):
         reset(jobs, other)
         now = [evaluate(job) for job in jobs]
         yield [number for number, pair in enumerate(zip(before, now, strict=True)) if pair[1] and pair[0] != pair[1]]
-
-
-if __name__ == "__main__":
-    target, changes, configfile = sys.argv[1:]
-    jobs, planned = plan(configfile)
-    config = yaml.safe_load(Path(configfile).read_text("utf-8"))
-    found = {
-        "jobs": [{**vars(one), "reason": None, "record": None} for one in jobs],
-        "changed": [*changed(planned, config, json.loads(Path(changes).read_text("utf-8")))],
-    }
-    Path(target).write_text(json.dumps(found), "utf-8")

@@ -97,7 +97,6 @@ def test_jobs_of_earlier_builds_of_an_experiment_are_named(program, tmp_path):
 
 
 CALL = ".\n    sbatch call:\n        sbatch --wrap 'a whole config'\n"
-NOT_TAKEN = "SLURM did not take the job: "
 NO_PARTITION = "sbatch: error: invalid partition specified: nope\nsbatch: error: Invalid partition name specified"
 AWAY = "sbatch: error: Unable to contact slurm controller (connect failure)"
 FAILED = "SLURM-job '3' failed, SLURM status is: 'FAILED'."
@@ -124,12 +123,7 @@ NODE_FAILED = "SLURM-job '3' failed due to a node failure, SLURM status is: 'NOD
         ("SLURM-job '3' failed, SLURM status is: 'TIMEOUT'. Deta", "", "SLURM job 3 has the status TIMEOUT", False),
         (NODE_FAILED, "", "SLURM job 3 has the status NODE_FAIL", False),
         (FORGOTTEN, "", "SLURM has forgotten the job 3, which did not make all of its outputs", False),
-        (
-            FAILED,
-            "killed",
-            "SLURM job 3 on n2 has the status FAILED",
-            False,
-        ),
+        (FAILED, "killed", "SLURM job 3 on n2 has the status FAILED", False),
         (
             FAILED,
             "first\nPermissionError: [Errno 13] Permission denied: 'results/x'\nlast",

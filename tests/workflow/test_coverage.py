@@ -9,12 +9,7 @@ from tests.support import coverage
 from tests.support.common import ROOT
 from tests.support.coverage import MSMARCO
 
-PAPERS = {
-    "CoRT (2021)": 140,
-    "CoRT at TREC 2020": 43,
-    "RepBERT (2020)": 102,
-    "Passage Re-ranking with BERT (2019)": 17,
-}
+PAPERS = {"CoRT (2021)": 140, "CoRT at TREC 2020": 43, "RepBERT (2020)": 102, "Passage Re-ranking with BERT (2019)": 17}
 # Of each paper, what no shipped experiment computes, by reason.
 NOT_COMPUTED = {
     ("CoRT (2021)", "one GPU at most is measured"): 4,

@@ -8,7 +8,6 @@ test checks all of these, without a plan of Snakemake for each. `make test` plan
 test-all` every row. Modules are not in the table: which jobs run again follows from what stages import.
 """
 
-import json
 import os
 import re
 import shutil
@@ -22,8 +21,9 @@ from cort.config.root import Root
 from scripts.config_reference import schema_of
 from tests.support.changes import mark_as_built, planned_jobs, prepare, replace
 from tests.support.common import COMMIT, write_file
-from tests.support.forking import run_module, snakemake
+from tests.support.forking import snakemake, succeed
 from tests.support.imports import APART, program
+from tests.support.jobs import changed, plan
 from tests.support.sandbox import TINY
 from tests.support.workflow import (
     RULES,
@@ -31,6 +31,7 @@ from tests.support.workflow import (
     endpoint_config,
     late_config,
     leaves,
+    process_as_it_was,
     ready_config,
     released_config,
     served_config,
@@ -125,7 +126,9 @@ def graphs(tree):
     others = list(other_experiments(yaml.safe_load((tree / TINY).read_text("utf-8"))))
     for other in others:
         (tree / "tiny" / f"{other['dataset']}.yaml").write_text(yaml.safe_dump(other, sort_keys=False), "utf-8")
-    return {name: graph_of(tree, name) for name in ("tiny", *(other["dataset"] for other in others))}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tree)
+        return {name: graph_of(name) for name in ("tiny", *(other["dataset"] for other in others))}
 
 
 def other_experiments(config):
@@ -171,16 +174,15 @@ def other_experiments(config):
     yield {"dataset": "docstrings", "collection": {"pydocs": {}}, "splits": splits, "systems": bm25}
 
 
-def graph_of(folder, name):
+def graph_of(name):
     """Jobs of an experiment, and what the changes of keys in the table do to them."""
+    configfile = f"tiny/{name}.yaml"
     changes = {key: entry["set"] for key, entry in KEYS.items() if entry.get("experiment", "tiny") == name}
-    (folder / "changes.json").write_text(json.dumps([*changes.values()]), "utf-8")
-    status, output = run_module(folder, "tests.support.jobs", "jobs.json", "changes.json", f"tiny/{name}.yaml")
-    assert status == 0, output
-    found = json.loads((folder / "jobs.json").read_text("utf-8"))
-    jobs = [Job(**one) for one in found["jobs"]]
-    changed = ({name_of(jobs[number]) for number in numbers} for numbers in found["changed"])
-    return Graph(jobs, dict(zip(changes, changed, strict=True)))
+    with process_as_it_was():
+        jobs, planned = plan(configfile)
+        found = changed(planned, yaml.safe_load(Path(configfile).read_text("utf-8")), changes.values())
+        names = ({name_of(jobs[number]) for number in numbers} for numbers in found)
+        return Graph(jobs, dict(zip(changes, names, strict=True)))
 
 
 @pytest.fixture(scope="module")
@@ -309,8 +311,7 @@ def test_an_edited_module_is_built_again_to_the_same_bytes(graphs, built, tmp_pa
     folder = shutil.copytree(built, tmp_path / "tree", symlinks=True)
     before = contents(folder)
     replace(folder / path, (folder / path).read_bytes() + b"\nEDITED = True\n")
-    status, output = snakemake(folder, "--cores", 2, "--printshellcmds", "--configfile", TINY)
-    assert status == 0, output[-3_000:]
+    output = succeed(folder, "snakemake", "--cores", 2, "--printshellcmds", "--configfile", TINY)
     jobs = graphs["tiny"].jobs
     assert planned_jobs(output) == after(jobs, {name_of(job) for job in jobs if path in program(command_of(job.rule))})
     assert contents(folder) == before

@@ -23,7 +23,7 @@ from cort.formats.shards import write_shard
 from cort.formats.tables import QRELS, QUERIES
 from cort.reporting.results import Hardware, Latencies, LatencyRow
 from cort.retrieval.documents import split_of
-from tests.support.common import write_rows
+from tests.support.common import write_ranked, write_rows
 from tests.support.vectors import names
 from workflow import params, running, verdict
 from workflow.language import Spoken
@@ -381,6 +381,21 @@ def test_generated_queries_are_shown_with_what_was_left_out(folder, build):
     write_artifact(files[1], {"dropped: code": 60, "dropped: fewer than 3 words": 0, "kept (before `sample`)": 40})
     expected = "such as 'question 1', 'question 4', 'question 7'; left out of 100 sentences: code 60.0 %"
     assert verdict.about_generated(synthetic, "test") == expected
+
+
+@pytest.mark.parametrize(
+    ("found", "lines"), [(4, []), *((n, [f"BM25 finds nothing for {5 - n} of 5 queries"]) for n in (3, 0))]
+)
+def test_the_language_is_asked_for_if_bm25_finds_nothing_for_more_than_a_fifth(folder, build, found, lines):
+    verdict.main(["--folder", "docs", "--queries", "questions.txt"])
+    experiment = load(CONFIGS / "docs.yaml")
+    queries, run = experiment.at(paths.QUERIES, split="queries"), experiment.run("queries", "bm25")
+    for file in (queries, run):
+        (folder / file).parent.mkdir(parents=True)
+    write_rows(queries, QUERIES, [(f"q{number}", "text") for number in range(5)])
+    write_ranked(run, {f"q{number}": ["a.md#0"] for number in range(found)})
+    said = [line.partition(": is lexical.bm25.language right?") for line in verdict.unanswered(experiment, "queries")]
+    assert [(line, rest) for line, _, rest in said] == [(line, "") for line in lines]
 
 
 SIZES = ["--words", "100 30"]

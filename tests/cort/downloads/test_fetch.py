@@ -99,10 +99,7 @@ SERVERS = {
     "does not say the length": ([Step(length=False)], [SIZE]),
     "cuts off": ([Step(cut=HALF), Step(cut=500_000), Step()], [HALF, 500_000, LAST]),
     # Attempts with progress do not count.
-    "cuts off often": (
-        [*[Step(cut=1_000_001)] * 2, Step(cut=100), Step()],
-        [*[1_000_001] * 2, 100, SIZE - 2_000_102],
-    ),
+    "cuts off often": ([*[Step(cut=1_000_001)] * 2, Step(cut=100), Step()], [*[1_000_001] * 2, 100, SIZE - 2_000_102]),
     "stalls": ([Step(stall=HALF), Step()], [HALF, SIZE - HALF]),
     "knows no ranges": ([Step(cut=HALF), Step(ranges=False)], [HALF, SIZE]),
     "changes the file": ([Step(cut=HALF, body=OTHER), Step()], [HALF, SIZE - HALF, SIZE]),

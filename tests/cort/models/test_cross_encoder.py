@@ -17,10 +17,6 @@ def pairs_of(model, caches):
     return model.pairs(Tokens(caches["queries.train"]), Tokens(caches["passages"]))
 
 
-def all_rows(count=60):
-    return np.arange(count) % 20, np.arange(count) % 60
-
-
 @pytest.mark.parametrize(
     ("settings", "drawn"),
     [

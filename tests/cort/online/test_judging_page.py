@@ -6,11 +6,11 @@ import subprocess
 
 import pytest
 
-from cort import explorer, split
+from cort import split
 from cort.formats.tables import QRELS, read_table
 from cort.online.line import listening
-from tests.support.browser import AXE, PATIENCE, WIDTHS, cut_of, faults_of, launched, needs_browser, watched
-from tests.support.explorer import HOSTILE, number_of_passage, text_of_passage, text_of_query, write_experiment
+from tests.support.browser import AXE, WIDTHS, cut_of, faults_of, needs_browser, watched
+from tests.support.explorer import HOSTILE, number_of_passage, text_of_passage, text_of_query
 from tests.support.judging import NEXT, pool_of, write_judged
 from tests.support.live import Scripted, served
 from tests.support.processes import Python
@@ -19,21 +19,6 @@ pytestmark = needs_browser
 
 QUERIES = 10
 READY = "#judge[aria-busy=false]"
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("page")
-    assert explorer.main(write_experiment(folder)) == 0
-    return folder / "page" / "data"
-
-
-@pytest.fixture(scope="module")
-def context():
-    with launched() as browser:
-        context = browser.new_context()
-        context.set_default_timeout(PATIENCE)
-        yield context
 
 
 @pytest.fixture

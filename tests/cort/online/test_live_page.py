@@ -7,41 +7,15 @@ import pytest
 from cort import explorer
 from cort.online import web
 from cort.systems.live import Reason
-from tests.support.browser import (
-    AXE,
-    PATIENCE,
-    READY,
-    WIDTHS,
-    cut_of,
-    faults_of,
-    launched,
-    needs_browser,
-    settle,
-    watched,
-)
+from tests.support.browser import AXE, READY, WIDTHS, cut_of, faults_of, needs_browser, settle, watched
 from tests.support.common import wait_until
-from tests.support.explorer import (
-    HOSTILE,
-    HOSTILE_NAME,
-    SYSTEMS,
-    judgements,
-    rankings,
-    text_of_query,
-    write_experiment,
-)
+from tests.support.explorer import HOSTILE, HOSTILE_NAME, SYSTEMS, judgements, rankings, text_of_query, write_experiment
 from tests.support.live import DEPTH, Scripted, number_of, served
 from tests.support.steps import choose, click, go_back
 
 pytestmark = needs_browser
 
 NEW = "Where do rivers run?"
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("live")
-    assert explorer.main(write_experiment(folder)) == 0
-    return folder / "page" / "data"
 
 
 @pytest.fixture(scope="module")
@@ -62,14 +36,6 @@ def address(data, searcher):
     with served(searcher, data) as found:
         yield found
     patch.undo()
-
-
-@pytest.fixture(scope="module")
-def context(address):
-    with launched() as browser:
-        context = browser.new_context()
-        context.set_default_timeout(PATIENCE)
-        yield context
 
 
 @pytest.fixture
@@ -182,8 +148,7 @@ def test_a_reason_is_shown_below_a_result_and_markup_is_only_text(page, address)
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
-    [(" ", "query: found no word"), ("many words", "found too many words"), ("defect", "a bug in")],
+    ("text", "words"), [(" ", "query: found no word"), ("many words", "found too many words"), ("defect", "a bug in")]
 )
 def test_errors_of_a_query_are_shown(page, address, text, words):
     show(page, address, a="bm25", b="short", text=text)
