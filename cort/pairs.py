@@ -21,7 +21,8 @@ from cort.formats.ids import joined
 from cort.runtime import cli
 from cort.runtime.errors import input_error
 from cort.runtime.sections import same_as
-from cort.training.sampling import Positions, SamplingOptions, draw, draw_distinct, shuffle, write_epochs
+from cort.training.draws import draw_negatives
+from cort.training.sampling import Positions, SamplingOptions, draw, shuffle, write_epochs
 
 # How many more positives of other groups to consider, because some may also be relevant to the query.
 SPARE = 16
@@ -47,12 +48,13 @@ def sample_epoch(
     if positives == "one":
         order, generator = shuffle(pools, seed, epoch)
         drawn_positives = draw(pools["positives"], order, generator)
+        turns = np.zeros_like(order)
     else:
-        lists = pools["positives"]
-        generator = np.random.default_rng([seed, epoch])
-        drawn_positives = generator.permutation(len(lists.values))
-        order = np.repeat(np.arange(len(pools)), np.diff(lists.offsets.to_numpy()))[drawn_positives]
-    drawn = draw_distinct(pools["negatives"], order, negatives - random, generator)  # (groups, negatives)
+        offsets = pools["positives"].offsets.to_numpy()
+        drawn_positives = np.random.default_rng([seed, epoch]).permutation(len(pools["positives"].values))
+        order = np.repeat(np.arange(len(pools)), np.diff(offsets))[drawn_positives]
+        turns = drawn_positives - offsets[order]
+    drawn = draw_negatives(pools, order, turns, negatives - random, seed, epoch)  # (groups, negatives)
     doc_ids = pa.chunked_array([pools["positives"].values, pools["negatives"].values])
     # Each row has the positive, then the negatives; -1 means none.
     both = np.column_stack([drawn_positives, np.where(drawn < 0, -1, drawn + len(pools["positives"].values))])

@@ -18,14 +18,15 @@ from cort.config.models import DrawnTriples
 from cort.formats import tables
 from cort.runtime import cli
 from cort.runtime.sections import same_as
-from cort.training.sampling import SamplingOptions, draw, draw_distinct, shuffle, write_epochs
+from cort.training.draws import draw_negatives
+from cort.training.sampling import SamplingOptions, draw, shuffle, write_epochs
 
 
 def sample_epoch(pools: pa.RecordBatch, seed: int, epoch: int, count: int = 1) -> pa.Table:
     """Draw a positive and `count` distinct negatives per query, in random order of the queries."""
     order, generator = shuffle(pools, seed, epoch)
     positives = draw(pools["positives"], order, generator)
-    negatives = draw_distinct(pools["negatives"], order, count, generator).reshape(-1)
+    negatives = draw_negatives(pools, order, np.zeros_like(order), count, seed, epoch).reshape(-1)
     columns = [
         pa.repeat(pa.scalar(epoch, "int32"), len(negatives)),
         pools["query_id"].take(np.repeat(order, count)),

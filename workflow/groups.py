@@ -42,8 +42,9 @@ def of_measures(experiment: Experiment, wildcards: Wildcards) -> str | None:
 
 def of_samples(experiment: Experiment, section: str, wildcards: Wildcards) -> str | None:
     """Return the group of the training examples that a model of a section gets from lexical runs only."""
-    rules = {experiment.systems[name].rule for name in learner_of(experiment, section, wildcards).examples.systems}
-    return SAMPLES if rules == {"bm25"} else None
+    model = learner_of(experiment, section, wildcards)
+    rules = {experiment.systems[name].rule for name in model.examples.systems}
+    return SAMPLES if rules == {"bm25"} and not experiment.draws_deeply(model) else None
 
 
 def of_base_model(wildcards: Wildcards) -> str:

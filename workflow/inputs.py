@@ -208,9 +208,22 @@ def for_selection(experiment: Experiment, section: str, path: str, wildcards: Wi
 
 
 def sources_of_negatives(experiment: Experiment, section: str, wildcards: Wildcards) -> list[str]:
-    """Return the runs from which an encoder or re-ranker takes its negatives."""
-    systems = learner_of(experiment, section, wildcards).examples.systems
-    return of_systems(experiment, paths.RUN, wildcards.split, systems)
+    """Return the runs from which a model takes its negatives: whole ones, or what it draws of deeper ones."""
+    model, name = learner_of(experiment, section, wildcards), name_of(section, wildcards)
+    path = paths.NEGATIVES.replace("{model}", name) if experiment.draws_deeply(model) else paths.RUN
+    return of_systems(experiment, path, wildcards.split, model.examples.systems)
+
+
+def searched_for_negatives(experiment: Experiment, wildcards: Wildcards) -> list[str]:
+    """Return what a system searches for training queries, and its parts, but no run."""
+    found: dict[str, None] = {}
+    for name in experiment.with_parts([wildcards.system]):
+        given = {**experiment.systems[name].inputs(wildcards.split), "runs": []}
+        found |= dict.fromkeys(
+            file for value in given.values() for file in ([value] if isinstance(value, str) else value)
+        )
+    excluded = excluded_results(experiment, wildcards)
+    return [*found, excluded] if isinstance(excluded, str) else [*found]
 
 
 def teacher_scores(experiment: Experiment, split: str, wildcards: Wildcards) -> str | list[str]:

@@ -12,6 +12,7 @@ import os
 import typing
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, TypeAlias
 
 from cort.config import paths
@@ -20,6 +21,7 @@ from cort.config.comparisons import pairs, pairs_of_splits, splits_apart
 from cort.config.entries import LEARNERS, TRAINING_SPLITS, Config
 from cort.config.evaluation import TrecRun
 from cort.config.experiment import Experiment
+from cort.config.learners import Learner
 from cort.config.models import PretrainedBase, ReleasedScoring, Service
 from cort.config.root import Root, affecting_results
 from cort.config.stored import needed_for
@@ -35,6 +37,8 @@ from workflow.inputs import Wildcards, learner_of, name_of
 
 # What the files of a folder contained when they were last read.
 CONTENTS = Path(".snakemake/contents")
+# Keys of training examples that say which results are drawn.
+DRAWN = ("first_rank", "last_rank", "negatives", "random", "positives")
 #: a path; a place with the sections or names of its keys; or a function that gives options by their names
 Part: TypeAlias = "str | tuple[str | type[Section], ...] | Callable[[Experiment, Wildcards], Config]"
 
@@ -264,6 +268,33 @@ def run(experiment: Experiment, wildcards: Wildcards) -> Config:
     system = experiment.systems[wildcards.system]
     left_out = {} if system.parts() else dropped(experiment, wildcards)
     return depth(experiment, wildcards) | left_out | system.options(wildcards.split)
+
+
+def negatives(experiment: Experiment, wildcards: Wildcards) -> Config:
+    """Give which results a model draws, and how a system and its parts make the run that has them."""
+    model = next(models[wildcards.model] for models in experiment.models.values() if wildcards.model in models)
+    if not isinstance(model, Learner):
+        raise LookupError(f"negatives: found no training of {wildcards.model}")
+    own = {key: value for key, value in plain(model.examples).items() if key in DRAWN}
+    epochs = model.training.epochs if wildcards.split == "train" else 1
+    made = searches(experiment, wildcards.system, wildcards.split, model.examples.last_rank)
+    return {**own, "epochs": epochs, "searches": json.dumps(made, ensure_ascii=False)}
+
+
+def searches(experiment: Experiment, name: str, split: str, depth: int) -> dict[str, Config]:
+    """Say for `cort.negatives` how a system and its parts, which come after it, make their runs."""
+    found = {}
+    for part in experiment.with_parts([name]):
+        system = experiment.systems[part]
+        given, own = system.inputs(split), {"depth": depth, **system.options(split)}
+        if not system.parts():
+            own |= dropped(experiment, SimpleNamespace(split=split))
+        for key in given.keys() & {"index", "model", "passages"}:
+            own[key] = given[key] if key == "passages" else os.path.dirname(str(given[key]))
+        queries = {"queries": given["queries"]} if "queries" in given else {}
+        words = words_of({key: own[key] for key in sorted(own)})
+        found[part] = {"rule": system.rule, "options": words, "runs": system.parts(), **queries}
+    return found
 
 
 def parts(experiment: Experiment, wildcards: Wildcards) -> list[str]:

@@ -234,6 +234,14 @@ class Experiment(Results):
             if isinstance(model := self.models[section][name], Learner)
         }
 
+    def draws_deeply(self, model: Learner) -> bool:
+        """Tell whether a model draws negatives from ranks below those of the runs of training queries."""
+        return model.examples.last_rank > self.training_depth
+
+    def has_any_depth(self, name: str) -> bool:
+        """Tell whether a run of a system can be made for the ranks that a model draws."""
+        return all(self.systems[part].any_depth for part in self.with_parts([name]))
+
     @cached_property
     def negative_sources(self) -> list[str]:
         """The systems whose runs of training queries provide negatives, and all that they are made from."""

@@ -72,6 +72,8 @@ CURVE = "results/{dataset}/{section}/{model}/curve.csv"
 SELECTION = "results/{dataset}/{section}/{model}/selection.json"
 TRIPLES = "results/{dataset}/triples/{encoder}.{split}.parquet"
 TRIPLE_COUNTS = "results/{dataset}/triples/{encoder}.{split}.json"
+# What a model draws from a run that is deeper than those of training.
+NEGATIVES = "results/{dataset}/negatives/{model}.{split}/{system}.trec"
 PAIRS = "results/{dataset}/pairs/{reranker}.{split}.parquet"
 PAIR_COUNTS = "results/{dataset}/pairs/{reranker}.{split}.json"
 EXAMPLE_COUNTS = "results/{dataset}/{source}/{model}.{split}.json"

@@ -57,12 +57,15 @@ class Run:
     """The rankings of many queries, in columns.
 
     Query `query_ids[i]` has the results ``offsets[i]:offsets[i + 1]`` of `doc_ids` and `scores`, by (-score, doc_id).
+
+    :ivar given_ranks: of a run with gaps, the rank of each result.
     """
 
     query_ids: list[str]
     offsets: Integers
     doc_ids: pa.Array
     scores: Numbers
+    given_ranks: Integers | None = None
 
     @classmethod
     def of_sizes(cls, query_ids: list[str], sizes: npt.ArrayLike, doc_ids: pa.Array, scores: Numbers) -> Run:
@@ -94,12 +97,15 @@ class Run:
 
     def ranks(self) -> Integers:
         """Return the rank of each result in its ranking, from 1."""
+        if self.given_ranks is not None:
+            return self.given_ranks
         return np.arange(1, len(self.doc_ids) + 1) - np.repeat(self.offsets[:-1], np.diff(self.offsets))
 
     def filter(self, kept: npt.NDArray[np.bool_]) -> Run:
         """Keep some of the results; a query may have none left."""
         sizes = np.bincount(self.query_numbers()[kept], minlength=len(self))
-        return Run.of_sizes(self.query_ids, sizes, self.doc_ids.filter(pa.array(kept)), self.scores[kept])
+        ranks = None if self.given_ranks is None else self.given_ranks[kept]
+        return Run(self.query_ids, offsets_of(sizes), self.doc_ids.filter(pa.array(kept)), self.scores[kept], ranks)
 
     def select(self, query_ids: list[str], places: Integers) -> Run:
         """Take the rankings at some places, by new names; that at -1 is empty."""
@@ -224,13 +230,14 @@ def tag_of(path: str | Path) -> str | None:
     return next((line.split()[-1] for _, line in iter_lines(path) if line.strip()), None)
 
 
-def read_run(path: str | Path, *, order_ties: bool = True, columns: Sequence[str] = COLUMNS) -> Run:
+def read_run(path: str | Path, *, order_ties: bool = True, columns: Sequence[str] = COLUMNS, gaps: bool = False) -> Run:
     """Read a run file, plain or .gz; check that it has all fields, finite scores, and no document twice per query.
 
     A run without results is legal: its system found nothing for any query.
 
     :param order_ties: False saves time by leaving documents with equal scores in the order of the file.
     :param columns: or `SCORED`, where documents with equal scores are ordered by rank.
+    :param gaps: whether results may have been left out, so that the ranks are those of the file.
     """
     by_rank = columns == SCORED
     table = read_columns(path, columns, FIELDS, partial(_parse, columns))
@@ -249,8 +256,19 @@ def read_run(path: str | Path, *, order_ties: bool = True, columns: Sequence[str
     _compare_ranks(path, queries, scores, ranks, "rank" if by_rank else "doc_id")
     offsets = np.searchsorted(queries, np.arange(len(query_ids) + 1)).astype(np.int64)
     if order_ties and not by_rank:
-        doc_ids = doc_ids.take(ranked(scores, doc_ids, queries))
-    return Run(query_ids, offsets, doc_ids, scores)
+        by = ranked(scores, doc_ids, queries)
+        doc_ids, ranks = doc_ids.take(by), ranks[by]
+    return Run(query_ids, offsets, doc_ids, scores, _rising(path, queries, ranks) if gaps else None)
+
+
+def _rising(path: str | Path, queries: Codes, ranks: Numbers) -> Integers:
+    """Return ranks as integers; refuse those that do not begin at 1 or more and rise within each ranking."""
+    whole = np.nan_to_num(ranks).astype(np.int64)
+    wrong = np.flatnonzero((whole < 1) | np.append(False, (queries[1:] == queries[:-1]) & (whole[1:] <= whole[:-1])))
+    if len(wrong):
+        found, expected = f"the rank {ranks[wrong[0]]:g}", "ranks that begin at 1 and rise as scores fall"
+        raise input_error(path, found, expected, "read it with `import_run` first")
+    return whole
 
 
 def refuse_other_queries(first: str, run: Run, second: str, other: Run) -> None:

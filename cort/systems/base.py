@@ -46,6 +46,7 @@ class System(ABC):
     :cvar batches: whether several queries are searched faster together.
     :cvar divisible: whether its vectors can be divided among GPUs.
     :cvar searchable: whether it can rank any query.
+    :cvar any_depth: whether `cort.negatives` can make its runs, of any depth.
     :cvar tuned_paths: of what is tuned, and of what is tuned by folds; `tuned_option` is the option for this file.
     :ivar results: settings, splits and files of its experiment.
     :ivar entry: what the config says of it: its `Settings`.
@@ -58,6 +59,7 @@ class System(ABC):
     batches: ClassVar[bool] = True
     divisible: ClassVar[bool] = False
     searchable: ClassVar[bool] = True
+    any_depth: ClassVar[bool] = False
     tuned_paths: ClassVar[tuple[str, str]] = (paths.WEIGHTS, paths.FOLD_WEIGHTS)
     tuned_option: ClassVar[str] = "tuned"
 

@@ -27,6 +27,7 @@ class Bm25(System):
     """BM25 with parameters of its own, those of its index, or tuned ones."""
 
     rule = "bm25"
+    any_depth = True
     noun = "an index under lexical"
     tuned_paths: ClassVar[tuple[str, str]] = (paths.LEXICAL_PARAMETERS, paths.LEXICAL_FOLDS)
     tuned_option = "parameters"

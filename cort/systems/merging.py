@@ -71,6 +71,7 @@ class Merging(System):
 
     rule = "fuse"
     merges = True
+    any_depth = True
 
     @property
     @abstractmethod

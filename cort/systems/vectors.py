@@ -51,6 +51,7 @@ class VectorSearch(System):
     """
 
     noun = "a dense encoder"
+    any_depth = True
     section: ClassVar[str] = "encoders"
     sparse: ClassVar[bool] = False
     word: ClassVar[str] = "encoder"
@@ -243,6 +244,8 @@ class LateInteraction(TokenSearch):
 
 class ApproximateSearch(VectorSearch):
     """A search of an approximate index, of a given width or of one that an audit chooses by its recall."""
+
+    any_depth = False
 
     @property
     def method(self) -> str:

@@ -18,30 +18,27 @@ import pyarrow.compute as pc
 from cort.config.collection import AnySplit
 from cort.config.fields import Seed
 from cort.config.models import Triples
-from cort.config.training import Epochs
 from cort.formats import tables
 from cort.formats.artifacts import write_artifact
 from cort.formats.ids import concatenated, joined, positions
 from cort.formats.records import offsets_of
 from cort.formats.runs import Run, read_run
 from cort.runtime.errors import input_error
-from cort.runtime.sections import JsonFile, ParquetFile, Section, Several, TrecFile, same_as
+from cort.runtime.sections import JsonFile, ParquetFile, Several, TrecFile, same_as
+from cort.training.draws import DrawOptions
 
 log = logging.getLogger(__name__)
 
 Positions = npt.NDArray[np.int64]
 
 
-class SamplingOptions(Section):
+class SamplingOptions(DrawOptions):
     """Options that `triples` and `pairs` share; `pairs` has another default of `first_rank`."""
 
-    epochs: int = same_as(Epochs, "epochs")
     qrels: ParquetFile
     run: Several[TrecFile]
-    """Where negatives come from: one run, or several together."""
+    """Where negatives come from: one run, or several together; each whole, or what `negatives` kept of it."""
     relevance_level: int = same_as(AnySplit, "relevance_level")
-    first_rank: int = same_as(Triples, "first_rank")
-    last_rank: int = same_as(Triples, "last_rank")
     minimum_results: int = same_as(Triples, "minimum_results")
     maximum_queries: int = same_as(Triples, "maximum_queries")
     seed: int = same_as(Seed, "seed")
@@ -77,7 +74,7 @@ def write_epochs(
 def read_pools(options: SamplingOptions, least: int) -> tuple[pa.RecordBatch, dict[str, int]]:
     """Read the files and build pools; return what `build_pools` returns."""
     qrels = tables.read_table(options.qrels, tables.QRELS)
-    results = join_runs([read_run(path) for path in options.run], options.first_rank, options.last_rank)
+    results = join_runs([read_run(path, gaps=True) for path in options.run], options.first_rank, options.last_rank)
     pools, counts = build_pools(qrels, options.relevance_level, results, options.minimum_results, least)
     pools = limit_pools(pools, options.maximum_queries, options.seed)
     counts["dropped: more than maximum_queries"] = counts.pop("queries kept") - len(pools)
@@ -111,7 +108,7 @@ def join_runs(runs: Sequence[Run], first_rank: int, last_rank: int) -> Results:
     sizes, parts = np.zeros(len(query_ids), np.int64), []
     for run in runs:
         numbers, ranks = positions(pa.array(run.query_ids, pa.string()), query_ids), run.ranks()
-        np.maximum.at(sizes, numbers, np.diff(run.offsets))
+        np.maximum.at(sizes, numbers, ranks[run.offsets[1:] - 1])
         kept = np.flatnonzero((ranks >= first_rank) & (ranks <= last_rank))
         parts.append((numbers[run.query_numbers()[kept]], run.doc_ids.take(pa.array(kept)), ranks[kept]))
     queries, ranks = (np.concatenate([part[column] for part in parts]) for column in (0, 2))
@@ -189,22 +186,9 @@ def shuffle(pools: pa.RecordBatch, seed: int, epoch: int) -> tuple[Positions, np
 
 def draw(lists: pa.ListArray, chosen: Positions, generator: np.random.Generator) -> Positions:
     """Draw one value from each of the chosen lists, none of them empty; positions in ``lists.values``."""
-    return draw_distinct(lists, chosen, 1, generator)[:, 0]
-
-
-def draw_distinct(lists: pa.ListArray, chosen: Positions, count: int, generator: np.random.Generator) -> Positions:
-    """Draw `count` distinct values from each of the chosen lists; shape (lists, count), -1 where a list has no more."""
     offsets = lists.offsets.to_numpy().astype(np.int64)
-    sizes = np.diff(offsets)[chosen]
-    drawn = np.full((len(chosen), count), -1)
-    for column in range(count):
-        place = generator.integers(0, np.maximum(sizes - column, 1))
-        # The position counts only values not drawn yet: skip drawn ones, the lowest first.
-        for taken in np.sort(drawn[:, :column], axis=1).T:
-            place += place >= taken
-        drawn[:, column] = np.where(column < sizes, place, np.iinfo(np.int64).max)
-    inside = drawn < sizes[:, None]
-    return np.where(inside, drawn + offsets[chosen][:, None], -1)
+    drawn: Positions = offsets[chosen] + generator.integers(0, np.diff(offsets)[chosen])
+    return drawn
 
 
 def _are_judged(

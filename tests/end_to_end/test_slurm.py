@@ -32,7 +32,7 @@ SUBMITTED = RULES.keys() - LOCAL - UNUSED
 GROUPS = {
     "index.expanded": {"bm25_index", "import_expansions"},
     "tokens.small": {"base_model", "tokenize"},
-    "samples": {"pairs", "triples"},
+    "samples": {"triples"},
     "run.test.bm25": {"bm25", "evaluate"},
     "run.test.expanded": {"bm25", "evaluate"},
     "run.test.published": {"import_run", "evaluate"},

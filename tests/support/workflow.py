@@ -242,7 +242,8 @@ def sparse_config(tiny):
         "encoders": {
             "learned": sparse,
             "free": {**sparse, "queries": "none"},
-            "student": {**dense, "triples": {**dense["triples"], "system": "learned"}},
+            # Deeper than runs of training queries are.
+            "student": {**dense, "triples": {**dense["triples"], "system": "interleaved", "last_rank": 40}},
         },
         "systems": {
             "bm25": {"retrieve": "bm25"},
@@ -265,7 +266,7 @@ def learners_config(tiny):
     late, sparse = late_config(tiny, indexed=True), sparse_config(tiny)
     student = sparse["encoders"]["student"]
     training = student["training"] | {"best_model_metric": "RR@10", "pool_depth": 5}
-    second = student | {"triples": {**student["triples"], "system": "student"}, "training": training}
+    second = student | {"triples": {**student["triples"], "system": "student", "last_rank": 20}, "training": training}
     second |= {"start": "student", "teacher": "late", "loss": "margin_mse", "similarity": "inner_product"}
     t5 = {"pretrained": "models/t5", "queries": 2, "passage_length": 64, "query_length": 16}
     return late | {

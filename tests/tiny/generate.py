@@ -78,7 +78,9 @@ def make_config(data: Path) -> dict[str, Any]:
     encoder = {"base_model": "small", "pooling": "mean", "dimension": 16, "query_length": 24, "passage_length": 64}
     encoder |= {"triples": triples, "onng": {"edges": 10, "outgoing": 5, "incoming": 10}}
     encoder |= {"hnsw": {"M": 4, "ef_construction": 20}}
-    cross = {"base_model": "small", "query_length": 24, "max_length": 90, "depth": 20, "pairs": pairs}
+    cross = {"base_model": "small", "query_length": 24, "max_length": 90, "depth": 20}
+    # Deeper than runs of training queries are.
+    cross |= {"pairs": pairs | {"last_rank": 40}}
     files = {name: {kind: f"{data}/{kind}.{name}.tsv" for kind in ("queries", "qrels")} for name in QUERIES}
     return {
         "dataset": "tiny",

@@ -182,6 +182,31 @@ rule tokenize:
         " --threads {threads} --output {output.tokens:q} --output-lengths {output.lengths:q} --log {log:q}"
 
 
+rule negatives:
+    input:
+        qrels=paths.QRELS,
+        searched=of(inputs.searched_for_negatives),
+    output:
+        paths.NEGATIVES,
+    log:
+        "logs/{dataset}/negatives/{model}.{split}.{system}.log",
+    benchmark:
+        "benchmarks/{dataset}/negatives/{model}.{split}.{system}.tsv"
+    threads: MOST_THREADS
+    resources:
+        gpu=gpus(1),
+        mem_mb=growing(16000, per_mb=2),
+        runtime=growing(720),
+    params:
+        code=code_of("negatives"),
+        options=options(params.negatives, "seed"),
+    message:
+        "Search {wildcards.split} with {wildcards.system} for negatives of {wildcards.model}"
+    shell:
+        "exec python -m cort.negatives --qrels {input.qrels:q} {params.options:q} --threads {threads}"
+        " --memory-mb {resources.mem_mb} --tag {wildcards.system:q} --output {output:q} --log {log:q}"
+
+
 rule triples:
     input:
         qrels=paths.QRELS,

@@ -63,15 +63,13 @@ def _check_examples(place: str, source: Triples | Pairs, experiment: Experiment)
         found = f"found {source.random}, expected at most the {source.negatives} negatives"
         yield f"{place}.random: {found}; lower it or raise negatives"
     first, last, depth = source.first_rank, source.last_rank, experiment.training_depth
-    if not first <= last <= depth:
-        yield (
-            f"{place}: found the ranks {first} to {last}, expected them in order and within "
-            f"training_depth ({depth}); fix the ranks or raise training_depth"
-        )
-    if source.minimum_results > depth:
+    if first > last:
+        yield f"{place}: found the ranks {first} to {last}, expected them in order; fix the ranks"
+    limit, key = max((depth, "training_depth"), (last, "last_rank"))
+    if source.minimum_results > limit:
         yield (
             f"{place}.minimum_results: found {source.minimum_results}, expected at most "
-            f"training_depth ({depth}), or no query is left; lower it or raise training_depth"
+            f"{key} ({limit}), or no query is left; lower it or raise {key}"
         )
 
 

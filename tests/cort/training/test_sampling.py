@@ -1,12 +1,9 @@
-import itertools
-
 import numpy as np
-import pyarrow as pa
 import pytest
 
 from cort.formats import tables
 from cort.formats.runs import read_run
-from cort.training.sampling import build_pools, draw_distinct, join_runs, limit_pools, shuffle
+from cort.training.sampling import build_pools, join_runs, limit_pools, shuffle
 from tests.support.common import table_of, write_ranked
 from tests.support.training import Pool, each_of, pools_of
 
@@ -112,15 +109,3 @@ def test_a_limit_draws_that_many_queries_and_keeps_their_order(maximum):
     assert numbers == sorted(numbers)
     assert drawn == each_of(limit_pools(pools, maximum, seed=1))
     assert any(drawn != each_of(limit_pools(pools, maximum, seed)) for seed in (2, 3, 4))
-
-
-def test_different_values_are_drawn_and_every_choice_is_as_likely():
-    lists = pa.array([["a"], list("bcde"), ["f", "g"]])
-    drawn = draw_distinct(lists, np.tile([1, 2, 0, 1], 3_000), 3, np.random.default_rng(1))
-    names = np.array([*"abcdefg", ""])[drawn]
-    assert {tuple(row) for row in names[2::4]} == {("a", "", "")}
-    assert {tuple(row) for row in names[1::4]} == {("f", "g", ""), ("g", "f", "")}
-    threes, counts = np.unique(names[::4], axis=0, return_counts=True)
-    assert {tuple(row) for row in threes} == set(itertools.permutations("bcde", 3))
-    # Six standard deviations of a binomial count with probability 1/24.
-    assert (abs(counts - 3_000 / 24) < 6 * np.sqrt(3_000 / 24 * 23 / 24)).all()

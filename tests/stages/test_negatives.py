@@ -1,0 +1,82 @@
+"""Negatives of deep runs, against those of whole runs made by the same stages."""
+
+import json
+
+import numpy as np
+import pytest
+
+from cort import negatives
+from cort.formats import tables
+from cort.formats.runs import read_run
+from tests.support.common import write_rows
+from tests.support.vectors import names, random_unit, shards
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+WORDS = ("oil", "war", "gas", "map", "king", "rock", "ship", "gold", "tax")
+DEPTH, QUERIES = 50, 23
+
+
+@pytest.fixture
+def searched(tmp_path, stage):
+    """An index and vectors of the same passages, queries in both forms, and judgements."""
+    generator = np.random.default_rng(3)
+    ids, asked = names("d", 70), names("q", QUERIES)
+    texts = {doc_id: " ".join(generator.choice(WORDS, 6)) for doc_id in ids}
+    write_rows(tmp_path / "passages.parquet", tables.PASSAGES, texts.items())
+    # One has no term that the index knows.
+    queries = {name: " ".join(generator.choice(WORDS, 2)) for name in asked} | {asked[5]: "nonesuch"}
+    write_rows(tmp_path / "queries.parquet", tables.QUERIES, queries.items())
+    judged = [(name, doc, 1) for name in asked[1:] for doc in generator.choice(ids, 3, replace=False)]
+    write_rows(tmp_path / "qrels.parquet", tables.QRELS, judged)
+    stage("index bm25", passages=tmp_path / "passages.parquet", memory_mb=256, output=tmp_path / "lucene")
+    vectors = {
+        kind: shards(tmp_path, kind, rows, random_unit(generator, len(rows), 8), batch=7)
+        for kind, rows in (("passages", ids), ("queries", asked))
+    }
+    return vectors | {"folder": tmp_path}
+
+
+def test_a_merged_run_is_searched_in_blocks_and_gives_the_same_pairs(searched, stage, monkeypatch):
+    folder = searched["folder"]
+    whole = {"tag": "t", "depth": DEPTH}
+    bm25 = {"index": folder / "lucene", "k1": 0.9, "b": 0.4}
+    stage("retrieve bm25", **bm25, **whole, queries=folder / "queries.parquet", output=folder / "bm25.trec")
+    dense = {"passages": searched["passages"]}
+    stage("retrieve exact", **dense, **whole, queries=searched["queries"], output=folder / "dense.trec")
+    runs = [folder / "dense.trec", folder / "bm25.trec"]
+    stage("fuse", runs=runs, **whole, output=folder / "both.trec")
+
+    words = {
+        "bm25": ["--index", str(folder / "lucene"), "--k1", "0.9", "--b", "0.4"],
+        "dense": ["--passages", *searched["passages"]],
+    }
+    searches = {
+        "both": {"rule": "fuse", "options": ["--depth", f"{DEPTH}"], "runs": ["dense", "bm25"]},
+        "dense": {"rule": "retrieve", "options": [*words["dense"], "--depth", f"{DEPTH}"], "runs": []},
+        "bm25": {"rule": "bm25", "options": [*words["bm25"], "--depth", f"{DEPTH}"], "runs": []},
+    }
+    searches["dense"]["queries"], searches["bm25"]["queries"] = searched["queries"][0], str(folder / "queries.parquet")
+    drawn = {"qrels": folder / "qrels.parquet", "first_rank": 2, "last_rank": DEPTH, "epochs": 2, "seed": 4}
+    drawn |= {"negatives": 2}
+    kept = {}
+    for at_once in (10, 100):
+        monkeypatch.setattr(negatives, "QUERIES_AT_ONCE", at_once)
+        given = {
+            "searches": json.dumps(searches),
+            "tag": "both",
+            "memory_mb": 256,
+            "output": folder / f"{at_once}.trec",
+        }
+        kept[at_once] = stage("negatives", **drawn, **given)
+    assert kept[10].read_bytes() == kept[100].read_bytes()
+    assert not list(folder.glob(".*"))
+    most = 3 + 2 * 2 + 1
+    assert max(np.diff(read_run(kept[10]).offsets)) <= most
+
+    counts = folder / "counts.json"
+    made = [
+        stage("pairs", **drawn, run=run, output=folder / f"{name}.parquet", output_counts=counts).read_bytes()
+        for name, run in (("whole", folder / "both.trec"), ("kept", kept[10]))
+    ]
+    assert made[0] == made[1]
