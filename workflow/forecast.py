@@ -6,7 +6,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from cort.config import paths
@@ -14,6 +14,7 @@ from cort.config.collection import BYTES_PER_TOKEN, Endpoint
 from cort.config.experiment import Experiment
 from cort.config.models import PretrainedBase, Served, Service
 from cort.downloads.catalog import load_catalog
+from workflow.facts import footer, size_of, stored
 from workflow.snakemake_api import Job
 
 # Seconds that a host has to answer.
@@ -130,28 +131,15 @@ def _limits(experiment: Experiment) -> str:
 
 
 def _size(table: str) -> tuple[int, int] | None:
-    """Count the texts of a table and estimate their tokens, if it is there and whole."""
-    if (footer := _footer(table)) is None:
-        return None
-    groups = [footer.row_group(group) for group in range(footer.num_row_groups)]
-    columns = [group.column(place) for group in groups for place in range(group.num_columns)]
-    size = sum(column.total_uncompressed_size for column in columns if column.path_in_schema == "text")
-    return footer.num_rows, size // BYTES_PER_TOKEN
+    """Count the texts of a table and estimate their tokens, as limits do, if it is there and whole."""
+    found = stored(table)
+    return found and (found[0], found[1] // BYTES_PER_TOKEN)
 
 
 def count_queries(experiment: Experiment, split: str) -> int | None:
     """Count the queries of a split, if its file is there and whole."""
-    footer = _footer(experiment.at(paths.QUERIES, split=split))
-    return footer and int(footer.num_rows)
-
-
-def _footer(table: str) -> Any:
-    import pyarrow.parquet
-
-    try:
-        return pyarrow.parquet.read_metadata(table)
-    except (OSError, ValueError):
-        return None
+    found = footer(experiment.at(paths.QUERIES, split=split))
+    return found and int(found.num_rows)
 
 
 def files_to_fetch(experiment: Experiment, jobs: Sequence[Job]) -> list[Source]:
@@ -171,18 +159,20 @@ def from_hub(experiment: Experiment, files: set[str]) -> Iterator[Source]:
     """Yield the models and collections of the hub that these files are made from, unless they are in its cache."""
     from huggingface_hub import constants
 
-    def source(kind: str, name: str, revision: str) -> Iterator[Source]:
+    def source(kind: str, name: str, revision: str, size: int = 0) -> Iterator[Source]:
         ref, _, commit = revision.partition("@")
         cached = Path(constants.HF_HUB_CACHE, f"{kind}--{name.replace('/', '--')}")
         if not any((cached / "snapshots").glob(f"{commit or ref}*")):
-            yield Source(f"{constants.ENDPOINT}/{'datasets/' * (kind == 'datasets')}{name}/tree/{ref}", str(cached))
+            url = f"{constants.ENDPOINT}/{'datasets/' * (kind == 'datasets')}{name}/tree/{ref}"
+            yield Source(url, str(cached), size)
 
     for name, model in experiment.base_models.items():
         folder = experiment.at(paths.BASE_MODEL, base_model=name)
         if not isinstance(model, PretrainedBase) or not model.revision or Path(model.pretrained).is_dir():
             continue
         if any(file.startswith(folder) for file in files):
-            yield from source("models", model.pretrained, model.revision)
+            known = size_of(model)
+            yield from source("models", model.pretrained, model.revision, 4 * known.weights if known else 0)
     collection = getattr(experiment.collection, "hf", "")
     name, _, revision = collection.partition("#")[0].partition("@")
     if revision and not Path(collection).exists() and experiment.at(paths.PASSAGES) in files:

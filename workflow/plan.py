@@ -1,4 +1,4 @@
-"""Show which jobs would run, what they fetch, and what they lack here.
+"""Show which jobs would run, what they fetch and take, and what they lack here.
 
 Usage: python -m workflow.plan [--configfile config/pydocs.yaml] [-- further options of snakemake]
 """
@@ -11,7 +11,7 @@ from collections import Counter
 
 from cort.config.experiment import Experiment
 from cort.config.load import ConfigError, load
-from workflow import preflight
+from workflow import estimates, preflight
 from workflow.command_line import columns, new_parser, part_arguments
 from workflow.forecast import forecast
 from workflow.snakemake_api import Job, PlanError, plan
@@ -27,6 +27,7 @@ def main(argv: list[str] | None = None) -> int:
         jobs, here = plan(["--cores", "all", *further, "--configfile", configfile])
         waiting = [job for job in jobs if job.planned]
         sys.stdout.write(describe(experiment, waiting) + forecast(experiment, waiting))
+        sys.stdout.write(estimates.describe(estimates.estimate(experiment, waiting)))
         planned = {file for job in waiting for file in job.outputs}
         problems = preflight.check_machine(experiment, planned.__contains__, here)
     except (ConfigError, PlanError) as error:
