@@ -40,7 +40,7 @@ from typing import TYPE_CHECKING
 from pydantic import Field
 
 from cort.config import paths
-from cort.online.options import SearchOptions, find_results, open_named
+from cort.online.options import LiveOptions, find_results, open_named
 from cort.runtime import cli
 from cort.runtime.devices import lease
 from cort.runtime.errors import input_error, shorten
@@ -58,7 +58,7 @@ PORT = 8765
 VERDICT = re.compile("# Written by `make verdict` for (.*)")
 
 
-class Options(SearchOptions):
+class Options(LiveOptions):
     """Options of this command, which is not a stage."""
 
     systems: Several[Text] = ()

@@ -155,7 +155,7 @@ def query_ids_of(documents: Sequence[str], texts: Sequence[str]) -> list[str]:
     return [f"{document}?{digest}" for document, digest in zip(documents, digests, strict=True)]
 
 
-def draw(queries: pa.Table, count: int, seed: int) -> pa.Table:
+def draw_queries(queries: pa.Table, count: int, seed: int) -> pa.Table:
     """Draw queries by a hash of the seed and their ids; their order stays."""
     numbers = [hash_of(seed, query_id) for query_id in queries["query_id"].to_pylist()]
     drawn = sorted(range(len(numbers)), key=numbers.__getitem__)[:count]
@@ -179,7 +179,7 @@ def stage(options: Options) -> None:
     query_ids = query_ids_of(queries["document"].to_pylist(), queries["text"].to_pylist())
     queries = queries.append_column("query_id", pa.array(query_ids, "string"))
     if options.sample is not None:
-        queries = draw(queries, options.sample, options.seed)
+        queries = draw_queries(queries, options.sample, options.seed)
     query_ids, lists = queries["query_id"].combine_chunks(), queries["doc_id_list"].combine_chunks()
     columns = [query_ids.take(pc.list_parent_indices(lists)), documents_of(lists.flatten(), options.aggregate)]
     judged = pa.table(columns, ["query_id", "doc_id"])

@@ -31,6 +31,7 @@ from cort.runtime import cli
 from cort.runtime.errors import input_error, shorten
 from cort.runtime.files import temporary_folder
 from cort.runtime.progress import track
+from cort.runtime.sampling import sample_rows
 from cort.runtime.sections import AnyFile, JsonFile, ParquetFile, Section, same_as
 
 log = logging.getLogger(__name__)
@@ -116,13 +117,6 @@ def read_triples(options: Options, folder: Path) -> tuple[Rows, pa.Array, pa.Arr
     return np.memmap(known, np.int32, "r").reshape(-1, len(COLUMNS)), query_ids, doc_ids, counts
 
 
-def draw(total: int, sample: int, seed: int) -> npt.NDArray[np.int64]:
-    """Draw the positions of a sample of all triples, in their order; 0 takes all."""
-    if not 0 < sample < total:
-        return np.arange(total)
-    return np.sort(np.random.default_rng([seed]).choice(total, sample, replace=False, shuffle=False))
-
-
 def table_of(rows: Rows, epoch: int, query_ids: pa.Array, doc_ids: pa.Array, form: str) -> pa.Table:
     """Look up the ids in rows: as triples, or as two pairs each, the positive first."""
 
@@ -145,7 +139,7 @@ def stage(options: Options) -> None:
     schema = tables.TRIPLES if options.form == "triples" else tables.PAIRS
     with temporary_folder(options.output) as folder:
         triples, query_ids, doc_ids, counts = read_triples(options, folder)
-        kept = draw(len(triples), options.sample, options.seed)
+        kept = sample_rows(len(triples), options.sample or len(triples), options.seed)
         counts |= {NOT_DRAWN: len(triples) - len(kept), KEPT: len(kept)}
         for name, count in counts.items():
             log.info("%s: %d", name, count)

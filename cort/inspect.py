@@ -15,17 +15,15 @@ Usage:  python -m cort.inspect --passages passages.parquet --splits train test
 
 from __future__ import annotations
 
-import csv
 import logging
 import sys
 from collections import Counter
-from pathlib import Path
 from typing import Annotated
 
 from cort.config.collection import Aggregation
 from cort.evaluation import inspection
 from cort.evaluation.inspection import Finding, Found, Row, Split
-from cort.formats.artifacts import csv_text, parse_assignments, read_json, write_artifact
+from cort.formats.artifacts import csv_text, parse_assignments, read_artifact, read_csv, write_artifact
 from cort.runtime import cli
 from cort.runtime.files import write_text
 from cort.runtime.sections import CsvFile, JsonFile, Maybe, Metavar, ParquetFile, Several, Text
@@ -84,7 +82,7 @@ def _inspect(options: Options) -> Found:
     passages = inspection.read_passages(options.passages, [*splits.values()], sorted(set(limits.values())))
     languages = parse_assignments("--languages", options.languages)
     if options.counts:
-        yield from inspection.describe_left_out(read_json(options.counts).read(dict[str, int]))
+        yield from inspection.describe_left_out(read_artifact(options.counts, dict[str, int]))
     yield from inspection.describe_passages(passages, limits, languages)
     for (name, split), oddities in zip(splits.items(), options.oddities, strict=True):
         yield from inspection.describe_queries(split)
@@ -100,8 +98,7 @@ def _inspect(options: Options) -> Found:
 
 def _known(split: str, path: str) -> Found:
     """Repeat what was odd in the files of a split."""
-    with Path(path).open(encoding="utf-8", newline="") as handle:
-        rows = list(csv.reader(handle))[1:]
+    rows = [tuple(row.values()) for row in read_csv(path)]
     counts = Counter(kind for kind, _ in {(kind, doc_id or query_id) for kind, query_id, doc_id in rows})
     yield from (Finding(kind, f"{split}: {kind}: {count:,}") for kind, count in sorted(counts.items()))
     yield from ((kind, split, query_id, doc_id, "") for kind, query_id, doc_id in rows)

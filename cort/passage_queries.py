@@ -44,7 +44,7 @@ class Options(LanguageModel):
     """Queries with the ids of passages."""
 
 
-def draw(options: Options) -> list[str]:
+def draw_passages(options: Options) -> list[str]:
     """Draw passages of each split, in one pass over the collection."""
     sizes = dict(zip(options.splits, options.samples, strict=True))
     drawn: dict[str, list[tuple[int, str]]] = {split: [] for split in sizes}
@@ -58,7 +58,7 @@ def draw(options: Options) -> list[str]:
 
 def stage(options: Options) -> None:
     """Ask, and write all queries: `cort.generate` drops and counts empty and long ones."""
-    drawn = draw(options)
+    drawn = draw_passages(options)
     texts = select_texts(options.passages, PASSAGES, drawn)
     answers = ask(QUERY, [texts[doc_id] for doc_id in drawn], options, options.cache)
     queries = [answer.strip("\"'“”„«» ") for answer in answers]

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from cort import __version__
-from cort.formats.artifacts import read_json, write_artifact
+from cort.formats.artifacts import read_artifact, write_artifact
 from cort.formats.shards import read_precision
 from cort.runtime import cli
 from cort.runtime.checksums import describe_inputs
@@ -46,7 +46,7 @@ class Options(Section):
 
 def stage(options: Options) -> None:
     """Collect and write all of this."""
-    elsewhere = (file for path in options.sources for file in read_json(path)["inputs"].of(list))
+    elsewhere = (file for path in options.sources for file in read_artifact(path, dict[str, list[Any]])["inputs"])
     record: dict[str, Any] = {
         "dataset": options.dataset,
         "written": datetime.now(UTC).isoformat(timespec="seconds"),

@@ -16,7 +16,6 @@ import ast
 import importlib.metadata
 import logging
 import platform
-import random
 import re
 import sys
 import sysconfig
@@ -36,6 +35,7 @@ from cort.runtime.errors import input_error
 from cort.runtime.files import write_text
 from cort.runtime.processes import map_in_order
 from cort.runtime.progress import track
+from cort.runtime.sampling import sample
 from cort.runtime.sections import AnyFile, FolderPath, Threads, same_as
 from cort.sources.documents import one_line
 
@@ -160,7 +160,7 @@ def split_queries(queries: list[Docstring], validation: int, test: int, seed: in
         found = f"{validation} and {test} of {len(queries)} queries"
         fix = "ask for fewer queries or loosen the word limits"
         raise input_error("--validation-queries and --test-queries", found, "some left for training", fix)
-    drawn = random.Random(seed).sample(queries, validation + test)  # noqa: S311
+    drawn = sample(queries, validation + test, seed)
     parts = {"train": {*queries} - {*drawn}, "validation": drawn[:validation], "test": drawn[validation:]}
     return {name: sorted(part) for name, part in parts.items()}
 

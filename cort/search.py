@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING
 from pydantic import SkipValidation
 
 from cort.config.fields import Depth
-from cort.online.options import SearchOptions, find_results, open_named
+from cort.online.options import LiveOptions, find_results, open_named
 from cort.runtime import cli
 from cort.runtime.devices import lease
 from cort.runtime.errors import InputError, input_error
@@ -37,7 +37,7 @@ from cort.runtime.sections import Maybe, Several, Text, same_as
 from cort.systems.timing import PARTS
 
 if TYPE_CHECKING:
-    from cort.online.searcher import Answer, Searcher
+    from cort.online.searcher import LiveAnswer, Searcher
 
 log = logging.getLogger(__name__)
 
@@ -85,7 +85,7 @@ def _say(text: str) -> None:
     sys.stdout.flush()
 
 
-def show(answer: Answer, texts: Sequence[str], width: int) -> str:
+def show(answer: LiveAnswer, texts: Sequence[str], width: int) -> str:
     """Show an answer in as many columns as the terminal has: rank, score and text of each result, and the times."""
     times = ", ".join(f"{part} {answer.milliseconds[part]:.1f}" for part in PARTS if part in answer.milliseconds)
     head = f"{answer.system}: {answer.milliseconds['total']:.1f} ms ({times})"
@@ -103,7 +103,7 @@ def fit(text: str, width: int) -> str:
     return shown[: sum(used <= width for used in itertools.accumulate(sizes))]
 
 
-class Options(SearchOptions):
+class Options(LiveOptions):
     """Options of this command, which is not a stage."""
 
     systems: Several[Text] = ()

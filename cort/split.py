@@ -10,7 +10,6 @@ Usage:  python -m cort.split --queries queries.tsv --qrels qrels.tsv --passages 
 """
 
 import logging
-import random
 import sys
 from array import array
 from collections import Counter
@@ -39,6 +38,7 @@ from cort.retrieval.documents import documents_of
 from cort.runtime import cli
 from cort.runtime.errors import input_error, shorten
 from cort.runtime.files import write_text
+from cort.runtime.sampling import sample
 from cort.runtime.sections import AnyFile, Maybe, Several, same_as
 
 log = logging.getLogger(__name__)
@@ -152,10 +152,9 @@ def shared(queries: pa.Table, others: pa.Table) -> pa.Array:
     return queries["query_id"].filter(same)
 
 
-def draw(query_ids: pa.ChunkedArray, count: int, seed: int) -> pa.Array:
-    """Draw `count` ids; the result depends only on the set of ids, `count` and `seed`."""
-    ids = sorted(pc.unique(query_ids).to_pylist())
-    return pa.array(random.Random(seed).sample(ids, count), "string")  # noqa: S311 (a draw, not a secret)
+def draw_ids(query_ids: pa.ChunkedArray, count: int, seed: int) -> pa.Array:
+    """Draw `count` ids."""
+    return pa.array(sample(pc.unique(query_ids).to_pylist(), count, seed), "string")
 
 
 class Options(Aggregation, Topics):
@@ -246,10 +245,10 @@ def _drawn(options: Options, queries: pa.Table, qrels: pa.Table) -> pa.Table:
             )
             raise input_error("--hold-out", found, "fewer, as one must be left", fix)
         # The two parts of two calls are complementary; unjudged queries belong to the rest.
-        held = draw(qrels["query_id"], options.hold_out, options.seed)
+        held = draw_ids(qrels["query_id"], options.hold_out, options.seed)
         queries = select(queries, held, options.part == "held-out")
     if options.sample is not None and options.sample < queries.num_rows:
-        return select(queries, draw(queries["query_id"], options.sample, options.seed))
+        return select(queries, draw_ids(queries["query_id"], options.sample, options.seed))
     if options.sample is not None:
         log.info("%d queries, no more than the sample of %d: all are kept", queries.num_rows, options.sample)
     return queries

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 from cort.config import paths
 from cort.config.collection import HubCollection, HubSplit
 from cort.config.deployment import checked_split, deployed_parts
-from cort.config.entries import INDEX_ADDITIONS, LEARNERS, files_of, released_name
+from cort.config.entries import INDEX_ADDITIONS, LEARNERS, paths_named, released_name
 from cort.config.experiment import Experiment
 from cort.config.files import named_files
 from cort.config.learners import Learner
@@ -50,7 +50,7 @@ def origin_of_collection(experiment: Experiment) -> list[str]:
     """Files that a collection is read from, as far as they are here; those of a folder are a param."""
     source, collection = experiment.source or "passages", experiment.collection
     if source in ("documents", "passages"):
-        return files_of(getattr(collection, source, None) or experiment.at(paths.RAW_COLLECTION))
+        return paths_named(getattr(collection, source, None) or experiment.at(paths.RAW_COLLECTION))
     return local_files(collection.hf) if isinstance(collection, HubCollection) else []
 
 

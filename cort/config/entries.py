@@ -38,7 +38,7 @@ def any_of(names: Iterable[str]) -> str:
     return "|".join(map(re.escape, names)) or r"(?!)"
 
 
-def files_of(named: str | Iterable[str]) -> list[str]:
+def paths_named(named: str | Iterable[str]) -> list[str]:
     """List files, where the config has a name, a list, or a pattern; one that matches nothing stays as it is."""
     found = [[name] if Path(name).exists() else sorted(glob(name)) or [name] for name in one_or_more(named)]
     return [name for names in found for name in names]

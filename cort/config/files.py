@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TypeAlias
 
 from cort.config.collection import Docstrings
-from cort.config.entries import LEARNERS, files_of
+from cort.config.entries import LEARNERS, paths_named
 from cort.config.experiment import Experiment
 from cort.config.learners import ImportedDense
 from cort.config.lexical import PredictionFile
@@ -39,7 +39,7 @@ def _of_collection(experiment: Experiment) -> Files:
     for key in ("passages", "documents"):
         named = getattr(collection, key, None)
         if named and named is not collection.division:
-            yield from ((f"collection.{key}", file) for file in files_of(named))
+            yield from ((f"collection.{key}", file) for file in paths_named(named))
 
 
 def _of_splits(experiment: Experiment) -> Files:

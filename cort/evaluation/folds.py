@@ -1,10 +1,10 @@
 """Folds of the queries of a split, for cross-validation."""
 
-import random
 from collections.abc import Iterable
 from pathlib import Path
 
 from cort.runtime.errors import input_error
+from cort.runtime.sampling import sample
 
 
 def draw_folds(query_ids: Iterable[str], folds: int, seed: int, source: str | Path) -> list[list[str]]:
@@ -12,9 +12,9 @@ def draw_folds(query_ids: Iterable[str], folds: int, seed: int, source: str | Pa
 
     :param source: the file of their judgements, named in errors.
     """
-    ids = sorted(query_ids)
+    ids = [*query_ids]
     if len(ids) < folds:
         found, fix = f"{len(ids)} judged queries", "lower folds or bring more judgements"
         raise input_error(source, found, f"{folds} or more, one per fold", fix)
-    drawn = random.Random(seed).sample(ids, len(ids))  # noqa: S311 - a draw, not a secret
+    drawn = sample(ids, len(ids), seed)
     return [sorted(drawn[number::folds]) for number in range(folds)]

@@ -7,10 +7,9 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from pyarrow import csv
 
 from cort.formats import tables
-from cort.formats.artifacts import csv_text
+from cort.formats.artifacts import csv_text, read_csv
 from cort.runtime.errors import input_error, shorten
 from cort.runtime.files import write_text
 
@@ -71,5 +70,4 @@ def write_recall(path: str | Path, recall: Sequence[float]) -> None:
 
 def read_recall(path: str | Path) -> list[float]:
     """Read recall at depths 1, 2, ..."""
-    recall: list[float] = csv.read_csv(path)["recall"].to_pylist()
-    return recall
+    return [float(row["recall"]) for row in read_csv(path)]

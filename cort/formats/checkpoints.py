@@ -14,7 +14,8 @@ from typing import NamedTuple, TypeVar
 
 import pyarrow as pa
 
-from cort.formats.tables import arrow_writer, open_arrow, refuse_damage
+from cort.formats.damage import refusing_damage
+from cort.formats.tables import arrow_writer, open_arrow
 from cort.runtime.errors import InputError
 from cort.runtime.progress import Counter
 
@@ -125,7 +126,7 @@ class FinishedBlocks:
         try:
             table = open_arrow(path, *told)
             metadata = table.schema.metadata or {}
-            with refuse_damage(path, *told):
+            with refusing_damage(path, *told):
                 numbers = map(int, metadata.get(NUMBERS, b"").split())
                 blocks = dict(zip(numbers, table.to_batches(), strict=True))
         except InputError as error:

@@ -16,8 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cort.formats import tables
+from cort.formats.damage import refusing_damage
 from cort.formats.lines import iter_lines
-from cort.formats.members import iter_member_lines, iter_members, names_in, refusing_damage
+from cort.formats.members import ARCHIVE, iter_member_lines, iter_members, names_in
 from cort.runtime.errors import input_error, shorten
 
 #: the predicted queries of one passage
@@ -75,7 +76,7 @@ def iter_predictions(path: str | Path, samples: int | None = None) -> Iterator[Q
 
 def _of_tar(path: str | Path) -> Iterator[str]:
     """Yield the lines of the only file in an archive."""
-    with refusing_damage(path):
+    with refusing_damage(path, *ARCHIVE):
         for number, (name, content) in enumerate(iter_members(path)):
             if number:
                 found, expected = f"a second file, {shorten(name)}", "one file with a line per passage"
@@ -84,7 +85,7 @@ def _of_tar(path: str | Path) -> Iterator[str]:
 
 
 def _of_samples(path: str | Path, samples: int | None) -> Iterator[Queries]:
-    with refusing_damage(path), ZipFile(path) as archive:
+    with refusing_damage(path, *ARCHIVE), ZipFile(path) as archive:
         for part in _parts(path, names_in(archive), samples):
             with ExitStack() as opened:
                 files = [_lines(opened.enter_context(archive.open(name)), f"{path}: {name}") for name in part]

@@ -26,7 +26,7 @@ import json
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from functools import partial
 from operator import itemgetter
 from pathlib import Path
@@ -36,11 +36,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cort.formats import rows
-from cort.formats.artifacts import Node, parse_document
+from cort.formats.artifacts import parse_json_as
 from cort.formats.fields import LARGEST_GRADE, NUMBER, BadLine, checked_grade, split_fields, writable_id
 from cort.formats.lines import Rows, head_of, iter_lines, iter_records
 from cort.formats.records import Qrel, Text
-from cort.runtime.errors import shorten
+from cort.runtime.errors import input_error, shorten
 from cort.runtime.files import atomic_file
 
 log = logging.getLogger(__name__)
@@ -199,23 +199,19 @@ class Judgement:
     """A line of a file; `text` begins like the passage that was shown, whose `doc_id` is empty if it is not known."""
 
     query_id: str
-    doc_id: str
+    doc_id: str = field(default="", kw_only=True)
     text: str
     relevance: int | None
 
-    def check(self, node: Node) -> None:
-        """Refuse other grades than those that the explorer has, and text that is not Unicode."""
-        if self.relevance is not None:
-            node["relevance"].within(int, 0, LARGEST if self.doc_id else LARGEST_GRADE)
-        if any("\ud800" <= one <= "\udfff" for one in f"{self.query_id}{self.doc_id}{self.text}"):
-            raise node.complain("half a character", "valid Unicode")
-
 
 def parse_judgement(source: str | Path, line: bytes) -> Judgement:
-    """Parse a line; errors name its `source`."""
-    node = parse_document(source, line, "correct the judgement")
-    judgement: Judgement = replace(node, value={"doc_id": "", **node.of(dict)}).read(Judgement)
-    return judgement
+    """Parse a line, and refuse other grades than those that the explorer has; errors name its `source`."""
+    fix = "correct the judgement"
+    one = parse_json_as(source, line, Judgement, fix)
+    most = LARGEST if one.doc_id else LARGEST_GRADE
+    if one.relevance is not None and not 0 <= one.relevance <= most:
+        raise input_error(source, f"{one.relevance} at relevance", f"a number from 0 to {most}", fix)
+    return one
 
 
 def read_judged(

@@ -21,7 +21,7 @@ import pyarrow.csv
 from cort.formats.decoding import decode
 from cort.formats.fields import BadLine
 from cort.formats.ids import are_ids
-from cort.formats.unpacking import HEAD, kind_of, refusing_damage, unpacked
+from cort.formats.unpacking import HEAD, kind_of, refusing_cuts, unpacked
 from cort.runtime.errors import input_error, shorten
 
 log = logging.getLogger(__name__)
@@ -109,7 +109,7 @@ def iter_blocks(path: str | Path, size: int = BLOCK_BYTES) -> Iterator[Block]:
     """Yield blocks of about `size` bytes, which share their memory; refuse truncated compressed data."""
     with open(path, "rb") as file:
         kind = kind_of(file.peek(HEAD))
-        with refusing_damage(path, kind, lambda: 0):
+        with refusing_cuts(path, kind):
             stream = unpacked(file)
         yield from iter_blocks_of(stream, path, size, kind)
 
@@ -119,7 +119,7 @@ def iter_blocks_of(handle: io.BufferedIOBase, path: str | Path, size: int, kind:
     buffer, filled, row = bytearray(size), 0, 1
     more = True
     while more:
-        with refusing_damage(path, kind, lambda: row - 1 + buffer.count(b"\n", 0, filled)):  # noqa: B023
+        with refusing_cuts(path, kind, lambda: row - 1 + buffer.count(b"\n", 0, filled)):  # noqa: B023
             while filled < len(buffer) and (got := handle.readinto1(memoryview(buffer)[filled:])):
                 filled += got
         more = filled == len(buffer)
@@ -137,7 +137,7 @@ def iter_blocks_of(handle: io.BufferedIOBase, path: str | Path, size: int, kind:
 
 def head_of(path: str | Path) -> bytes:
     """Return the first bytes of a file, unpacked, to tell what is in it."""
-    with open(path, "rb") as file, refusing_damage(path, kind_of(file.peek(HEAD)), lambda: 0):
+    with open(path, "rb") as file, refusing_cuts(path, kind_of(file.peek(HEAD))):
         return unpacked(file).read(HEAD).removeprefix(BYTE_ORDER_MARK)
 
 

@@ -1,26 +1,18 @@
 """Files in archives: their names, and streams of their content."""
 
 import io
-import lzma
 import re
 import tarfile
 import zipfile
-import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, cast
 
 from cort.formats.lines import SMALL_BLOCK, Rows, decode_lines, iter_blocks_of
 from cort.formats.unpacking import unpacked
-from cort.runtime.errors import InputError, input_error
 
-FETCH = "fetch it again"
-# What the standard library raises for damaged archives.
-DAMAGE = (
-    *(tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError),
-    *(EOFError, NotImplementedError, RuntimeError, OSError, ValueError, OverflowError),
-)
+#: what a damaged archive should be, and what to do
+ARCHIVE = ("archive", "fetch it again")
 # Files with attributes that macOS adds to archives.
 LITTER = re.compile(r"(.*/)?(__MACOSX/.*|\._[^/]*|\.DS_Store)", re.DOTALL)
 
@@ -56,15 +48,3 @@ def iter_members(path: str | Path) -> Iterator[tuple[str, IO[bytes]]]:
         # The checksum follows the padding.
         while stream.read(SMALL_BLOCK):
             pass
-
-
-@contextmanager
-def refusing_damage(path: str | Path) -> Iterator[None]:
-    """Refuse an archive that cannot be read to its end."""
-    try:
-        yield
-    except (FileNotFoundError, PermissionError, InputError):
-        raise
-    except DAMAGE as error:
-        found = f"a damaged archive ({' '.join(str(error).split())[:200] or type(error).__name__})"
-        raise input_error(path, found, "a complete one", FETCH) from error

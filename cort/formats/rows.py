@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 import pyarrow.parquet as pq
 
 from cort.formats import csv_records, json_records
+from cort.formats.damage import refusing_damage
 from cort.formats.fields import BadLine, checked_unicode, parse_json_line, writable_id
 from cort.formats.lines import Rows, head_of, iter_lines, iter_records, iter_text, log_doubts
-from cort.formats.tables import refuse_damage
 from cort.runtime.errors import shorten
 
 Record = Mapping[str, Any]
@@ -204,7 +204,7 @@ def texts_of(record: Record, names: Names) -> tuple[str, str]:
 
 def _iter_parquet(path: str | Path, wanted: Sequence[Sequence[str]], fewest: int) -> Rows[Record]:
     number = 0
-    with refuse_damage(path, "parquet file", "fetch it again"):
+    with refusing_damage(path, "parquet file", "fetch it again"):
         file = pq.ParquetFile(path)
         found = (next((name for name in names if name in file.schema_arrow.names), None) for names in wanted)
         columns = [*dict.fromkeys(name for name in found if name is not None)]

@@ -24,9 +24,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from cort.formats.ids import has_repeated
+from cort.formats.damage import refusing_damage
 from cort.formats.records import Integers, offsets_of
-from cort.formats.tables import WHOLE, arrow_writer, open_arrow, refuse_damage
+from cort.formats.tables import WHOLE, arrow_writer, open_arrow
 from cort.runtime.errors import input_error, shorten
 
 Storage = Literal["fp32", "fp16"]
@@ -91,7 +91,7 @@ def _write(path: str | Path, kind: Kind, metadata: Mapping[str, str], batches: I
 
 def _open(path: str | Path, kind: Kind) -> tuple[pa.Table, dict[str, str]]:
     """Map a file and return it with its metadata; refuse damaged files and those of another kind."""
-    with refuse_damage(path, kind.name, kind.again()):
+    with refusing_damage(path, kind.name, kind.again()):
         table = open_arrow(Path(path), kind.name, kind.again())
         metadata = {key.decode(): value.decode() for key, value in (table.schema.metadata or {}).items()}
         if not {*kind.decisive} <= {*metadata} or not table.schema.equals(kind.schema(metadata)):
@@ -133,6 +133,11 @@ class Shard(VectorFile):
     def storage(self) -> str:
         """The type of the numbers."""
         return self.metadata["storage"]
+
+    @property
+    def origin(self) -> Origin:
+        """How the vectors were made, which are compared by their inner product, whatever their length."""
+        return Origin(self.dimension, 1, "dot", self.model)
 
     def blocks(self) -> Iterator[tuple[pa.Array, Matrix]]:
         """Yield (ids, vectors of shape (rows, dimension)) without copying."""
@@ -226,12 +231,12 @@ def write_token_shard(
 
 
 def open_shards(paths: Sequence[str | Path], model: str | None = None, dimension: int | None = None) -> list[Shard]:
-    """Open the shards of one set: same model (`model`, or that of the first), dimension and storage; no id twice."""
+    """Open the shards of one set: same model (`model`, or that of the first), dimension and storage."""
     return _open_set(paths, Shard, {"model": model, "dimension": dimension})
 
 
 def open_token_shards(paths: Sequence[str | Path], expected: Origin | None = None) -> list[TokenShard]:
-    """Open the shards of a collection, all of the `expected` origin (default: that of the first); no id twice."""
+    """Open the shards of a collection, all of the `expected` origin (default: that of the first)."""
     return _open_set(paths, TokenShard, dataclasses.asdict(expected) if expected else {})
 
 
@@ -245,7 +250,7 @@ AnyShard = TypeVar("AnyShard", Shard, TokenShard)
 
 
 def _open_set(paths: Sequence[str | Path], kind: type[AnyShard], expected: Mapping[str, object]) -> list[AnyShard]:
-    """Open the shards of one set; refuse one that was made in another way, and ids that occur twice."""
+    """Open the shards of one set; refuse one that was made in another way."""
     shards = [kind(Path(path), *_open(path, kind.kind)) for path in paths]
     first = shards[0]
     needed = {key: first.metadata[key] for key in kind.kind.decisive} | _texts(expected)
@@ -257,9 +262,6 @@ def _open_set(paths: Sequence[str | Path], kind: type[AnyShard], expected: Mappi
         if (precision := shard.precision or "fp32") != (other := first.precision or "fp32"):
             fix = "set one of them instead of auto, and encode again"
             raise input_error(shard.path, f"vectors in {precision}", f"{other} as in {first.path}", fix)
-    if has_repeated(all_ids(shards).cast("string")):
-        source = ", ".join(map(str, paths))
-        raise input_error(source, "an id twice", "each id once", "delete the shards and encode again")
     return shards
 
 
@@ -295,7 +297,7 @@ def shard_range(count: int, shard: str, option: str) -> tuple[int, int]:
 
 def read_precision(path: str | Path) -> Precision | None:
     """Read the precision of a file of vectors (Arrow IPC) or scores (parquet)."""
-    with refuse_damage(path, *WHOLE):
+    with refusing_damage(path, *WHOLE):
         is_table = Path(path).suffix == ".parquet"
         schema = pq.read_schema(path) if is_table else pa.ipc.open_file(str(path)).schema
         stored = (schema.metadata or {}).get(KEY.encode())

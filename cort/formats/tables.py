@@ -1,7 +1,5 @@
 """Parquet tables with their schemas, and Arrow IPC files: checked when read, and written atomically."""
 
-import errno
-import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,7 +9,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 import cort.formats.arrow  # noqa: F401 - first of all that uses pyarrow
-from cort.runtime.errors import InputError, input_error, shorten
+from cort.formats.damage import refusing_damage
+from cort.runtime.errors import input_error, shorten
 from cort.runtime.files import atomic_file, flushing
 from cort.runtime.progress import track
 
@@ -35,13 +34,11 @@ ROW_GROUP = 65_536
 ROWS_READ_AT_ONCE = 2_048
 # What a file should be, and what to do if it is not.
 WHOLE = ("parquet file", "delete it and let it be built again")
-# What libraries raise for damaged bytes; an ArrowException may also be any of the others.
-DAMAGE = (pa.ArrowException, OSError, ValueError, TypeError, LookupError, ArithmeticError, MemoryError)
 
 
 def read_table(path: str | Path, schema: pa.Schema) -> pa.Table:
     """Read a parquet table into memory; it must have the columns of `schema`."""
-    with refuse_damage(path, *WHOLE):
+    with refusing_damage(path, *WHOLE):
         table = _open(path, schema).read(columns=schema.names)
         table.validate(full=True)
         return table.cast(schema)
@@ -60,7 +57,7 @@ def read_queries(path: str | Path) -> dict[str, str]:
 
 def iter_batches(path: str | Path, schema: pa.Schema, rows: int = ROW_GROUP) -> Iterator[pa.RecordBatch]:
     """Stream a parquet table in batches of at most `rows` rows."""
-    with refuse_damage(path, *WHOLE):
+    with refusing_damage(path, *WHOLE):
         file = _open(path, schema)
         for batch in file.iter_batches(rows, columns=schema.names, use_threads=len(schema) > 1):
             batch.validate(full=True)
@@ -112,31 +109,17 @@ def count_epochs(path: str | Path) -> int:
 
 def has_column(path: str | Path, name: str) -> bool:
     """Whether a parquet table has a column of that name."""
-    with refuse_damage(path, *WHOLE):
+    with refusing_damage(path, *WHOLE):
         return name in pq.read_schema(path).names
 
 
 def open_arrow(path: Path, kind: str, remedy: str) -> pa.Table:
     """Memory-map a file; `kind` and `remedy` go into the error for damaged bytes."""
-    with refuse_damage(path, kind, remedy):
+    with refusing_damage(path, kind, remedy):
         table = pa.ipc.open_file(pa.memory_map(str(path))).read_all()
         # Offsets outside the file would end the process.
         table.validate(full=True)
         return table
-
-
-@contextmanager
-def refuse_damage(path: str | Path, kind: str, remedy: str) -> Iterator[None]:
-    """Turn a library's errors about damaged bytes into ours, and those about a missing file into the system's."""
-    try:
-        yield
-    except DAMAGE as error:
-        if isinstance(error, InputError):
-            raise
-        if not Path(path).exists():
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path)) from error
-        reason = str(error).partition("\n")[0] or type(error).__name__
-        raise input_error(path, f"unreadable bytes ({reason})", f"a complete {kind}", remedy) from error
 
 
 @contextmanager
@@ -169,14 +152,14 @@ def open_writer(path: str | Path, schema: pa.Schema) -> Iterator[pq.ParquetWrite
 
 def open_parquet(path: str | Path) -> pq.ParquetFile:
     """Open a parquet file whose pages are compared with their checksums when they are read."""
-    with refuse_damage(path, *WHOLE):
+    with refusing_damage(path, *WHOLE):
         # A map or what is read ahead would keep all compressed bytes in memory until the last batch.
         return pq.ParquetFile(path, memory_map=False, pre_buffer=False, page_checksum_verification=True)
 
 
 def _open(path: str | Path, schema: pa.Schema) -> pq.ParquetFile:
     file = open_parquet(path)
-    with refuse_damage(path, *WHOLE):
+    with refusing_damage(path, *WHOLE):
         types = dict(zip(file.schema_arrow.names, file.schema_arrow.types, strict=True))
     expected_types = zip(schema.names, schema.types, strict=True)
     wrong = [f"{name}: {types.get(name, 'missing')}" for name, kind in expected_types if types.get(name) != kind]

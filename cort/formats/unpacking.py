@@ -14,9 +14,8 @@ import gzip
 import io
 import lzma
 import re
-import zlib
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, cast
@@ -24,8 +23,8 @@ from typing import TYPE_CHECKING, BinaryIO, cast
 import pyarrow as pa
 
 import cort.formats.arrow  # noqa: F401 - first of all that uses pyarrow
+from cort.formats.damage import refusing_damage
 from cort.formats.decoding import MARKS
-from cort.runtime.errors import input_error
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -35,8 +34,6 @@ PACKED = re.compile(
     rb"(?P<gzip>\x1f\x8b)|(?P<bzip2>BZh[1-9](?:1AY&SY|\x17rE8P\x90))|(?P<xz>\xfd7zXZ\x00)"
     rb"|(?P<zstd>\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18)"
 )
-#: what the decompressors raise for damaged data
-DAMAGED = (EOFError, zlib.error, lzma.LZMAError, pa.ArrowException, gzip.BadGzipFile, OSError)
 HEAD, PIECE = 4_096, 1 << 18
 
 
@@ -124,17 +121,12 @@ def kind_of(head: bytes) -> str | None:
     return found.lastgroup if found else None
 
 
-@contextmanager
-def refusing_damage(path: str | Path, kind: str | None, complete: Callable[[], int]) -> Iterator[None]:
+def refusing_cuts(
+    path: str | Path, kind: str | None, rows: Callable[[], int] = lambda: 0
+) -> AbstractContextManager[None]:
     """Refuse compressed data that cannot be unpacked.
 
     :param kind: how they are compressed; errors of plain files are the caller's.
-    :param complete: counts the rows before the damage.
+    :param rows: counts those before the damage.
     """
-    try:
-        yield
-    except DAMAGED as error:
-        if kind is None:
-            raise
-        found = f"damaged {kind} data after row {complete()} ({' '.join(str(error).split())})"
-        raise input_error(path, found, f"a complete {kind} file", "download or compress it again") from error
+    return refusing_damage(path, f"{kind} file", "download or compress it again", rows) if kind else nullcontext()

@@ -16,7 +16,6 @@ import torch
 from cort.config import paths
 from cort.config.collection import Endpoint
 from cort.config.models import Served, Service
-from cort.config.stored import REMEDY
 from cort.config.systems import Reduced
 from cort.formats.records import Ranking
 from cort.formats.shards import (
@@ -36,15 +35,16 @@ from cort.models.tokenizer import fingerprint
 from cort.online.light import Model, TokenIds, Tokenizer, model_of, with_vectors
 from cort.online.served import ServedEncoder, ServedReranker
 from cort.retrieval.exact import StoredVectors
-from cort.retrieval.graph_search import Graph, open_index
-from cort.retrieval.impacts import MOST_TERMS, as_text, quantised
+from cort.retrieval.graph_search import open_index
+from cort.retrieval.impacts import MOST_TERMS, as_text, impacts_of
+from cort.retrieval.index_meta import refuse_others
 from cort.retrieval.ivfpq import IvfPqSearch, open_ivfpq
 from cort.retrieval.lucene import BY_IMPACTS, LuceneProcess
 from cort.retrieval.max_similarity import QueryVectors, TokenIndex
 from cort.retrieval.rankings import Index, IndexSearch, rank
 from cort.retrieval.reduction import open_exact
 from cort.retrieval.token_queries import TokenQueries
-from cort.runtime.errors import input_error
+from cort.retrieval.vectors import PassageVectors
 from cort.runtime.memory import memory_limit
 from cort.systems.base import System
 from cort.systems.live import Retriever, WidthFor
@@ -107,7 +107,7 @@ class SparseQueryEncoder(Loaded):
         texts = self.model.texts(Tokens.of_texts(tokens), "query")
         with torch.inference_mode():
             weights = texts.encode(self.model, np.arange(len(tokens)), self.device).cpu().numpy()
-        return [quantised(row, MOST_TERMS) for row in weights]
+        return [impacts_of(row, MOST_TERMS) for row in weights]
 
 
 class TokenEncoder:
@@ -239,7 +239,7 @@ class Opening:
     def graph(self, encoder: str, kind: str, folder: Path, width_for: WidthFor) -> Retriever:
         """Open an encoder and a graph."""
         opened, graph = self._encoder(encoder), self._graph(kind, folder)
-        _check_graph(graph, folder, opened)
+        refuse_others(folder, graph.meta, PassageVectors(opened.shards))
         return Retriever(opened, VectorSearch(IndexSearch(graph, width_for(opened.fingerprint))))
 
     def tokens(self, token_encoder: str) -> Retriever:
@@ -285,13 +285,3 @@ def open_models(
         return found
 
     return Models(OnDemand(retriever), OnDemand(opening.reranker))
-
-
-def _check_graph(graph: Graph, folder: Path, encoder: QueryEncoder | ServedEncoder) -> None:
-    """Refuse a graph built from vectors of another encoder."""
-    if graph.meta.model != encoder.fingerprint:
-        found, fix = f"vectors of model {graph.meta.model}", f"the encoder changed since: {REMEDY}"
-        raise input_error(folder, found, f"model {encoder.fingerprint}", fix)
-    if graph.meta.dimension != (expected := encoder.shards[0].dimension):
-        found = f"vectors of {graph.meta.dimension} dimensions"
-        raise input_error(folder, found, f"{expected} dimensions as of its encoder", REMEDY)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from cort.online.searcher import Searcher
 
 
-class SearchOptions(JavaOptions):
+class LiveOptions(JavaOptions):
     """Options of commands that open systems of an experiment."""
 
     experiment: Maybe[YamlFile] = None
@@ -28,7 +28,7 @@ class SearchOptions(JavaOptions):
     """For models and vectors."""
 
 
-def find_results(options: SearchOptions) -> Experiment:
+def find_results(options: LiveOptions) -> Experiment:
     """Read the settings of the results that the options name.
 
     :raises InputError: if there is neither an experiment nor results, or both.
@@ -62,7 +62,7 @@ def folder_of(experiment: str | Path) -> Path:
     return Path("results") / dataset
 
 
-def open_named(options: SearchOptions, results: Experiment, systems: Sequence[str], **more: bool) -> Searcher:
+def open_named(options: LiveOptions, results: Experiment, systems: Sequence[str], **more: bool) -> Searcher:
     """Open systems as `open_searcher` does, which is imported only now."""
     from cort.online.searcher import open_searcher
 

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cort.formats import tables
+from cort.formats.damage import refusing_damage
 from cort.formats.ids import joined
 from cort.runtime.errors import input_error, shorten
 
@@ -31,7 +32,7 @@ class Texts:
         self._texts = lru_cache(KEPT)(self._read)
 
     def _read(self, group: int) -> pa.ChunkedArray:
-        with tables.refuse_damage(self.path, *tables.WHOLE):
+        with refusing_damage(self.path, *tables.WHOLE):
             return self._file.read_row_group(group, columns=["text"])["text"]
 
     def at(self, rows: Iterable[int]) -> list[str]:

@@ -62,7 +62,7 @@ class DocumentResult(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Answer:
+class LiveAnswer:
     """The results of a system for one query, best first.
 
     `milliseconds` has the parts that ran (`timing.PARTS`) and `total`, less than their sum where some ran in parallel.
@@ -151,7 +151,7 @@ class Searcher:
             for text in WARM_UP:
                 self.search(system, text, self.depth)
 
-    def search(self, system: str, text: str, depth: int, *, concurrent: bool = True) -> Answer:
+    def search(self, system: str, text: str, depth: int, *, concurrent: bool = True) -> LiveAnswer:
         """Search for one query.
 
         :param depth: number of results; up to rounding, they are the first ones of the workflow's run.
@@ -160,9 +160,9 @@ class Searcher:
         """
         [ranking], milliseconds = self.search_batch(system, [text], depth, concurrent=concurrent)
         ranked = enumerate(zip(ranking.doc_ids, ranking.scores.tolist(), strict=True), start=1)
-        return Answer(system, [Result(doc_id, score, rank) for rank, (doc_id, score) in ranked], milliseconds)
+        return LiveAnswer(system, [Result(doc_id, score, rank) for rank, (doc_id, score) in ranked], milliseconds)
 
-    def answer(self, system: str, text: str, number: int) -> tuple[Answer, list[str]]:
+    def answer(self, system: str, text: str, number: int) -> tuple[LiveAnswer, list[str]]:
         """Search for one query, and read the texts of the results.
 
         If the experiment measures documents, the results are these, and the texts those of the passages that counted.
@@ -176,7 +176,7 @@ class Searcher:
         columns = run.doc_ids, pa.array(run.scores), pa.array(run.ranks()), passages, about
         rows = zip(*(column[:number].to_pylist() for column in columns), strict=True)
         results = [DocumentResult(*row) for row in rows]
-        return Answer(system, results, milliseconds), self.passages.texts([result.passage for result in results])
+        return LiveAnswer(system, results, milliseconds), self.passages.texts([result.passage for result in results])
 
     def search_batch(
         self, system: str, texts: Sequence[str], depth: int, *, concurrent: bool = True

@@ -13,12 +13,13 @@ import re
 import subprocess
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import pyarrow as pa
 
-from cort.formats.artifacts import read_json, write_artifact
+from cort.formats.artifacts import read_artifact, write_artifact
 from cort.formats.cleaning import FORMS
 from cort.retrieval.options import JavaOptions
 from cort.runtime.errors import input_error, shorten
@@ -51,6 +52,15 @@ MESSAGE = re.compile(r"\(\w+\.java:\d+\) - (.*)")
 NO_THAI = "does not have support for Thai segmentation"
 THAI_REMEDY = "install a whole Java 21 (Debian's openjdk-21-jre-headless) and set JAVA_HOME to it"
 REMEDY = "raise mem_mb (--memory-mb) if the heap is too small, else free memory or disk space"
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """How an index was made, and so how to treat queries; `text` and `language` are a `Form`."""
+
+    passages: int
+    text: str
+    language: str
 
 
 def fat_jar() -> Path:
@@ -203,7 +213,7 @@ def vectors_of(batches: Iterable[pa.RecordBatch]) -> Iterator[list[dict[str, Any
 def write_manifest(index: Path, passages: int, form: Form) -> None:
     """Record how to treat queries; a folder with this file is complete."""
     text, language = form
-    write_artifact(index / MANIFEST, {"passages": passages, "text": text, "language": language})
+    write_artifact(index / MANIFEST, Manifest(passages, text, language))
 
 
 def check_manifest(index: str | Path, forms: Collection[str] = FORMS) -> Form:
@@ -213,11 +223,11 @@ def check_manifest(index: str | Path, forms: Collection[str] = FORMS) -> Form:
     """
     path = Path(index) / MANIFEST
     try:
-        manifest = read_json(path)
+        manifest = read_artifact(path, Manifest)
     except OSError:
         fix = f"build it with `python -m cort.index {'bm25' if {*FORMS} & {*forms} else IMPACTS}`"
         raise input_error(index, f"no complete {MANIFEST}", "the folder of an index", fix) from None
-    text, language = (manifest[name].read(str) for name in ("text", "language"))
-    if text not in forms:
-        raise manifest.complain(f"the form {shorten(text)}", f"texts of the form {' or '.join(forms)}")
-    return text, language
+    if manifest.text not in forms:
+        expected = f"texts of the form {' or '.join(forms)}"
+        raise input_error(path, f"the form {shorten(manifest.text)}", expected, "name another index")
+    return manifest.text, manifest.language

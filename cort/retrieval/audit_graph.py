@@ -6,15 +6,17 @@ Writes: audit.json (see cort/retrieval/audits.py)
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 
 from cort.formats.shards import open_shards
-from cort.retrieval.auditing import Scores, exact_search, measure
+from cort.retrieval.auditing import Scores, audit_index, exact_search
 from cort.retrieval.graph_search import open_index, open_queries, unit_lengths
+from cort.retrieval.index_meta import refuse_others
 from cort.retrieval.rankings import Results, Vectors
 from cort.retrieval.search_options import AuditOptions, GraphOptions
 from cort.retrieval.vectors import PassageVectors
-from cort.runtime.errors import input_error
 from cort.runtime.sections import ArrowFile, Several
 
 
@@ -30,12 +32,11 @@ class Options(GraphOptions, AuditOptions):
 def stage(options: Options) -> None:
     """Search exactly and with the index, and write how these differ."""
     graph = open_index(options.kind, options.index)
-    passages = open_shards(options.passages, model=graph.meta.model)
-    lengths = unit_lengths(PassageVectors(passages))
-    nodes = np.flatnonzero(lengths) if options.kind == "onng" else np.arange(len(lengths))
-    if len(nodes) != graph.meta.count:
-        expected = f"{graph.meta.count} as in {options.index}"
-        raise input_error(passages[0].path, f"{len(nodes)} passages", expected, "build the index again")
+    passages = open_shards(options.passages)
+    vectors = PassageVectors(passages)
+    refuse_others(Path(options.index), graph.meta, vectors)
+    # An index may lack those whose vector is zero.
+    nodes = np.arange(len(vectors)) if graph.meta.vectors == len(vectors) else np.flatnonzero(unit_lengths(vectors))
     exact, batches, qrels = exact_search(options, passages, open_queries(options.queries, graph.meta))
 
     def exact_of(query: Vectors, found: Results) -> Scores:
@@ -43,4 +44,4 @@ def stage(options: Options) -> None:
         scores, _ = exact.best_of(query, nodes[found[1]], options.depths[-1])
         return scores
 
-    measure(options, options.kind, graph, len(nodes), exact, batches, qrels, exact_of=exact_of)
+    audit_index(options, options.kind, graph, len(nodes), exact, batches, qrels, exact_of=exact_of)

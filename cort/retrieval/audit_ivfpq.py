@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from cort.formats.shards import Tokens, open_both
 from cort.models.tokenizer import fingerprint
-from cort.retrieval.auditing import exact_search, measure, sample_queries
+from cort.retrieval.auditing import audit_index, exact_search, sample_queries
 from cort.retrieval.rankings import Index
 from cort.retrieval.search_options import AuditOptions, IvfPqOptions
 from cort.runtime.devices import lease
@@ -45,4 +45,4 @@ def stage(options: Options) -> None:
         encoder.index.device = "cpu"
         exact = encoder.index
     with one_thread_each():
-        measure(options, options.kind, index, index.meta.passages, exact, batches, qrels, options.candidates)
+        audit_index(options, options.kind, index, index.meta.passages, exact, batches, qrels, options.candidates)

@@ -29,6 +29,7 @@ from cort.retrieval.search_options import AuditOptions
 from cort.runtime.errors import input_error
 from cort.runtime.memory import free_memory
 from cort.runtime.progress import track
+from cort.runtime.sampling import sample_rows
 
 if TYPE_CHECKING:
     from cort.retrieval.exact import ExactIndex
@@ -58,8 +59,8 @@ def sample_queries(options: AuditOptions, ids: Sequence[str], source: str | Path
     judged = np.flatnonzero([query_id in qrels for query_id in ids])
     if len(judged) == 0:
         raise input_error(source, "no query with judgements", "some", "name queries and qrels of one split")
-    if options.sample is not None and options.sample < len(judged):
-        judged = np.sort(np.random.default_rng(options.seed).choice(judged, options.sample, replace=False))
+    if options.sample is not None:
+        judged = judged[sample_rows(len(judged), options.sample, options.seed)]
     return judged, {ids[row]: qrels[ids[row]] for row in judged.tolist()}
 
 
@@ -84,7 +85,7 @@ def timed(search: Callable[[Any], Result], queries: Sequence[Any]) -> tuple[list
     return results, Milliseconds(statistics.fmean(milliseconds), statistics.median(milliseconds))
 
 
-def measure(
+def audit_index(
     options: AuditOptions,
     index_kind: str,
     index: Graph | IvfPq,

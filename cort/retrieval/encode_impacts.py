@@ -20,7 +20,7 @@ from cort.formats.records import Integers
 from cort.formats.shards import Tokens, precision_of_queries, read_precision
 from cort.models.shards import TOKEN_BLOCK, Job, PassageOptions, compute_texts, refuse_others, table_writer
 from cort.models.tokenizer import fingerprint
-from cort.retrieval.impacts import MOST_TERMS, quantised
+from cort.retrieval.impacts import MOST_TERMS, impacts_of
 from cort.runtime.sections import Maybe, ParquetFile
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def encode_impact_block(
     ids = texts.ids(rows)
     found = f"in {job.precision} a weight that is no finite number"
     refuse_others(np.isfinite(weights).all(axis=1), ids, texts.tokens.path, found)
-    encoded = [quantised(row, most) for row in weights]
+    encoded = [impacts_of(row, most) for row in weights]
     return pa.record_batch([ids, *map(list, zip(*encoded, strict=True))], schema=tables.IMPACTS)
 
 

@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from cort.formats.artifacts import write_artifact
 from cort.formats.shards import all_ids, open_shards
 from cort.formats.tables import arrow_writer
 from cort.retrieval.graph_search import IDS, unit_lengths
-from cort.retrieval.indexes import IDS_FILE, INDEXES, META_FILE
+from cort.retrieval.index_meta import write_meta
+from cort.retrieval.indexes import IDS_FILE
 from cort.retrieval.rankings import Rows, Vectors
 from cort.retrieval.vectors import PassageVectors
 from cort.runtime.errors import input_error
@@ -47,7 +47,7 @@ def blocks(vectors: PassageVectors, rows: Rows, done: int) -> Iterator[Vectors]:
     return track(blocks, len(rows), "vectors added", done, len)
 
 
-def complete(folder: Path, kind: str, vectors: PassageVectors, rows: Rows, how: Mapping[str, object]) -> None:
+def complete(folder: Path, kind: str, vectors: PassageVectors, rows: Rows, how: Mapping[str, int | str]) -> None:
     """Write ids.arrow and meta.json beside the library's files.
 
     :param how: the settings of the index.
@@ -57,7 +57,5 @@ def complete(folder: Path, kind: str, vectors: PassageVectors, rows: Rows, how: 
         ids = ids.filter(pa.array(np.isin(np.arange(len(ids)), rows)))
     with arrow_writer(folder / IDS_FILE, IDS) as file:
         file.write_table(pa.table([ids], ["id"]).cast(IDS))
-    sizes = {name: (folder / name).stat().st_size for name in INDEXES[kind].files}
-    about = {"model": vectors.passages[0].model, "count": len(rows), "dimension": vectors.dimension}
-    write_artifact(folder / META_FILE, {**about, **how, "bytes": sizes})
-    log.info("%d vectors of %d dimensions, %d MB", len(rows), vectors.dimension, sum(sizes.values()) // 1_000_000)
+    meta = write_meta(folder, kind, vectors, len(rows), how)
+    log.info("%d vectors of %d dimensions, %d MB", len(rows), meta.dimension, sum(meta.bytes.values()) // 1_000_000)

@@ -58,13 +58,10 @@ class Checkpoints:
             made_from = [[*map(checksum, options.passages)], program_of(module), decisive]
             self._identity = hashlib.sha256(json.dumps(made_from, sort_keys=True).encode()).hexdigest()
 
-    def restore(self, work: Path) -> int:
-        """Copy the saved graph to `work`, a new folder, if it is whole and of this build.
-
-        :returns: its number of vectors, or 0.
-        """
+    def saved(self) -> tuple[Path, int]:
+        """Return the folder of the saved graph, if it is whole and of this build, and its number of vectors, or 0."""
         if not (self._on and self._folder.exists()):
-            return 0
+            return self._folder, 0
         try:
             saved = read_artifact(self._folder / PROGRESS_FILE, Progress)
             # Libraries crash on some damage.
@@ -74,13 +71,12 @@ class Checkpoints:
         except (InputError, OSError) as error:
             log.warning("the build begins anew, without a damaged checkpoint: %s", error)
             shutil.rmtree(self._folder)
-            return 0
+            return self._folder, 0
         if saved.identity != self._identity:
             log.info("%s holds an unfinished graph of another build: ignored", self._folder)
-            return 0
-        shutil.copytree(self._folder, work, ignore=shutil.ignore_patterns(PROGRESS_FILE), dirs_exist_ok=True)
+            return self._folder, 0
         log.info("resumes after %d vectors", saved.added)
-        return saved.added
+        return self._folder, saved.added
 
     def due(self) -> bool:
         """Whether it is time to save the graph, which then begins."""

@@ -2,8 +2,8 @@
 
 The width of a search is the epsilon of an ONNG, or the ef of an HNSW index; wider searches find more and take longer.
 
-An index is a folder with the library's files, ids.arrow (the id of each vector, in order) and meta.json, which records
-how it was built and the size of each file.
+An index is a folder with the library's files, ids.arrow (the id of each vector, in order) and meta.json
+(`cort/retrieval/index_meta.py`).
 """
 
 import multiprocessing
@@ -18,10 +18,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from cort.formats.artifacts import read_artifact
 from cort.formats.shards import Shard, open_shards
 from cort.formats.tables import open_arrow
-from cort.retrieval.indexes import FIX, IDS_FILE, INDEXES, META_FILE, load_faiss
+from cort.retrieval.index_meta import IndexMeta, read_meta
+from cort.retrieval.indexes import FIX, IDS_FILE, INDEXES, load_faiss
 from cort.retrieval.rankings import Approximate, DocIds, IndexSearch, Results, Rows, Vectors, exact_scores
 from cort.retrieval.vectors import PassageVectors
 from cort.runtime.errors import input_error
@@ -38,22 +38,12 @@ Nearest: TypeAlias = Callable[[Vectors, float, int], tuple[npt.ArrayLike, npt.ND
 
 
 @dataclass(frozen=True)
-class Meta:
-    """What an index was built from, and the sizes of its files; `model` is the fingerprint of the encoder."""
-
-    model: str
-    count: int
-    dimension: int
-    bytes: dict[str, int]
-
-
-@dataclass(frozen=True)
 class Graph:
     """An open index: the library's search, the id of each row, and meta.json."""
 
     nearest: Nearest
     doc_ids: DocIds
-    meta: Meta
+    meta: IndexMeta
 
     def ids(self, rows: Rows) -> list[str]:
         """Look up doc_ids by row."""
@@ -61,14 +51,14 @@ class Graph:
 
     def search(self, query: Vectors, width: float, depth: int) -> Results:
         """Rank the nearest passages by inner product; for a query that is zero all, as exact search does."""
-        rows: npt.ArrayLike = np.arange(self.meta.count)
-        scores: npt.NDArray[np.floating] = np.zeros(self.meta.count)
+        rows: npt.ArrayLike = np.arange(self.meta.vectors)
+        scores: npt.NDArray[np.floating] = np.zeros(self.meta.vectors)
         if query.any():
             rows, scores = self.nearest(query, width, depth)
         return self.doc_ids.best(scores, np.array(rows, np.int64), depth)
 
 
-def _open_onng(folder: Path, meta: Meta) -> Nearest:
+def _open_onng(folder: Path, meta: IndexMeta) -> Nearest:
     import ngtpy
 
     index = ngtpy.Index(str(folder), read_only=True, log_disabled=True)
@@ -85,18 +75,18 @@ def _open_onng(folder: Path, meta: Meta) -> Nearest:
     return nearest
 
 
-def _open_hnsw(folder: Path, meta: Meta) -> Nearest:
+def _open_hnsw(folder: Path, meta: IndexMeta) -> Nearest:
     faiss = load_faiss()
     # Vectors and edges are mapped, and need not fit in memory.
     index = faiss.read_index(str(folder / INDEXES["hnsw"].files[0]), faiss.IO_FLAG_MMAP_IFC)
-    vectors = faiss.rev_swig_ptr(faiss.downcast_index(index.storage).get_xb(), meta.count * meta.dimension)
-    vectors = vectors.reshape(meta.count, meta.dimension)
+    vectors = faiss.rev_swig_ptr(faiss.downcast_index(index.storage).get_xb(), meta.vectors * meta.dimension)
+    vectors = vectors.reshape(meta.vectors, meta.dimension)
 
     def nearest(query: Vectors, width: float, depth: int) -> tuple[npt.ArrayLike, npt.NDArray[np.floating]]:
         """Keep the best `width` passages found so far, and stop when none of them has a better neighbour."""
         faiss.omp_set_num_threads(1)
         width_of = faiss.SearchParametersHNSW(efSearch=int(width))
-        _, (rows,) = index.search(query[None], min(depth, meta.count), params=width_of)
+        _, (rows,) = index.search(query[None], min(depth, meta.vectors), params=width_of)
         rows = np.sort(rows[rows >= 0])
         # faiss rounds equal products differently.
         return rows, exact_scores(vectors[rows], query)
@@ -104,7 +94,7 @@ def _open_hnsw(folder: Path, meta: Meta) -> Nearest:
     return nearest
 
 
-KINDS: Mapping[str, Callable[[Path, Meta], Nearest]] = {"onng": _open_onng, "hnsw": _open_hnsw}
+KINDS: Mapping[str, Callable[[Path, IndexMeta], Nearest]] = {"onng": _open_onng, "hnsw": _open_hnsw}
 
 
 def open_index(kind: str, folder: str | Path) -> Graph:
@@ -113,10 +103,7 @@ def open_index(kind: str, folder: str | Path) -> Graph:
     :raises InputError: if it is of another kind or damaged.
     """
     folder = Path(folder)
-    meta = read_artifact(folder / META_FILE, Meta)
-    if meta.bytes.keys() != {*INDEXES[kind].files}:
-        found, expected = f"an index of the files {', '.join(meta.bytes)}", f"those of `{kind}`"
-        raise input_error(folder / META_FILE, found, expected, "name another kind or index")
+    meta = read_meta(folder, kind)
     try:
         nearest = KINDS[kind](folder, meta)
     except (RuntimeError, TypeError, MemoryError) as error:
@@ -149,7 +136,7 @@ def _search(query: Vectors, width: float, depth: int) -> Results:
     return _shared.search(query, width, depth)
 
 
-def open_queries(paths: Sequence[str], meta: Meta) -> list[Shard]:
+def open_queries(paths: Sequence[str], meta: IndexMeta) -> list[Shard]:
     """Open the vectors of queries, of the model and dimension of an index and of length 1 or 0."""
     queries = open_shards(paths, meta.model, meta.dimension)
     unit_lengths(PassageVectors(queries))

@@ -15,7 +15,7 @@ MOST_TERMS = 1024
 Numbers = npt.NDArray[np.int32]
 
 
-def quantised(weights: npt.NDArray[np.floating], most: int | None = None) -> tuple[Numbers, Numbers]:
+def impacts_of(weights: npt.NDArray[np.floating], most: int | None = None) -> tuple[Numbers, Numbers]:
     """Turn weights, (vocabulary,), into the ascending ids of the tokens with an impact, and their impacts.
 
     :param most: keep this many tokens with the greatest impacts, and of equal ones those with the lowest ids.

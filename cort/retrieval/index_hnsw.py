@@ -31,11 +31,11 @@ class Options(Hnsw, GraphBuildOptions):
     threads: Threads = len(os.sched_getaffinity(0))
 
 
-def open_unfinished(options: Options, dimension: int, work: Path, added: int) -> Any:
-    """Return a graph to which vectors can be added: an empty one, or the saved one of `added` vectors in `work`."""
+def open_unfinished(options: Options, dimension: int, saved: Path, added: int) -> Any:
+    """Return a graph to which vectors can be added: an empty one, or that of `added` vectors in `saved`."""
     faiss = load_faiss()
     if added:
-        index = faiss.read_index(str(work / FILE))
+        index = faiss.read_index(str(saved / FILE))
         # The generator of layers is not stored; it draws one number for each vector.
         for _ in range(added):
             index.hnsw.rng.rand_float()
@@ -55,8 +55,8 @@ def stage(options: Options) -> None:
     how = {"M": options.M, "ef_construction": options.ef_construction}
     checkpoints = Checkpoints(options, __name__, [how, version("faiss-cpu")])
     with atomic_folder(options.output) as folder, temporary_folder(options.output) as work:
-        added = checkpoints.restore(work)
-        index = open_unfinished(options, vectors.dimension, work, added)
+        saved, added = checkpoints.saved()
+        index = open_unfinished(options, vectors.dimension, saved, added)
         for block in blocks(vectors, rows, added):
             index.add(block)
             added += len(block)

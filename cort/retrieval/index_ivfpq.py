@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING
 
 from cort.config.fields import Seed
 from cort.config.models import IvfPq
-from cort.formats.artifacts import write_artifact
-from cort.retrieval.indexes import META_FILE, load_faiss
+from cort.retrieval.indexes import load_faiss
 from cort.runtime.errors import input_error
 from cort.runtime.files import atomic_folder
 from cort.runtime.progress import track
@@ -63,33 +62,21 @@ def choose_lists(options: Options, vectors: PassageVectors) -> int:
 def stage(options: Options) -> None:
     """Train lists and codes on a sample, add all vectors, and write the index."""
     from cort.retrieval import ivfpq
+    from cort.retrieval.index_meta import write_meta
     from cort.retrieval.max_similarity import extent_of
 
     faiss = load_faiss()
     vectors = ivfpq.open_vectors(options.passages)
     lists = choose_lists(options, vectors)
-    origin, extent, tokens = ivfpq.origin_of(vectors), extent_of(vectors), len(vectors)
-    drawn = ivfpq.draw(vectors, ivfpq.sample_size(tokens, lists), options.seed)
+    origin, extent, tokens = vectors.passages[0].origin, extent_of(vectors), len(vectors)
+    drawn = ivfpq.draw_vectors(vectors, ivfpq.sample_size(tokens, lists), options.seed)
     log.info("%d of %d vectors are divided into %d lists", len(drawn), tokens, lists)
     index = ivfpq.train(drawn, origin.similarity, lists, options.bytes, options.seed, options.threads)
     for chunk, rows in track(ivfpq.chunks(vectors), tokens, "vectors added", size=lambda added: len(added[1])):
         index.add_with_ids(chunk, rows)
     with atomic_folder(options.output) as folder:
         faiss.write_index(index, str(folder / ivfpq.FILE))
-        size = (folder / ivfpq.FILE).stat().st_size
-        meta = ivfpq.Meta(
-            model=origin.model,
-            similarity=origin.similarity,
-            dimension=origin.dimension,
-            passages=len(vectors.offsets) - 1,
-            tokens=tokens,
-            vectors=ivfpq.fingerprint_of(vectors),
-            longest=extent.longest,
-            greatest=extent.greatest,
-            lists=lists,
-            bytes_per_vector=options.bytes,
-            seed=options.seed,
-            bytes={ivfpq.FILE: size},
-        )
-        write_artifact(folder / META_FILE, meta)
+        settings = {"lists": lists, "bytes_per_vector": options.bytes, "seed": options.seed}
+        meta = write_meta(folder, "ivfpq", vectors, tokens, settings, extent)
+    size = sum(meta.bytes.values())
     log.info("%d vectors of %d dimensions, %d MB, %.1f bytes each", tokens, origin.dimension, size >> 20, size / tokens)

@@ -15,12 +15,13 @@ Writes: a folder with NGT's files (grp, obj, prf, robj, tre), ids.arrow (id of e
 
 import logging
 import os
+import shutil
 from importlib.metadata import version
 from pathlib import Path
 
 from cort.config.models import Onng
 from cort.retrieval.graph_build import blocks, complete, nodes_of
-from cort.retrieval.graph_checkpoints import Checkpoints, GraphBuildOptions
+from cort.retrieval.graph_checkpoints import PROGRESS_FILE, Checkpoints, GraphBuildOptions
 from cort.retrieval.indexes import IDS_FILE, INDEXES
 from cort.retrieval.rankings import Rows
 from cort.retrieval.vectors import PassageVectors
@@ -41,8 +42,10 @@ class Options(Onng, GraphBuildOptions):
 def _build_anng(options: Options, vectors: PassageVectors, rows: Rows, folder: Path, checkpoints: Checkpoints) -> None:
     import ngtpy
 
-    added = checkpoints.restore(folder)
-    if not added:
+    saved, added = checkpoints.saved()
+    if added:
+        shutil.copytree(saved, folder, ignore=shutil.ignore_patterns(PROGRESS_FILE))
+    else:
         # 0: a search follows all edges; the optimized graph has few anyway.
         limits = {"edge_size_for_creation": options.edges, "edge_size_for_search": 0}
         ngtpy.create(str(folder), vectors.dimension, distance_type=DISTANCE, **limits)

@@ -8,7 +8,6 @@ exact search. An encoder's vectors are treated as those of passages with one tok
 An index is a folder with faiss' own file, which is memory-mapped, and meta.json.
 """
 
-import hashlib
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -18,15 +17,14 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
-import pyarrow as pa
 import torch
 from threadpoolctl import ThreadpoolController
 
-from cort.formats.artifacts import read_artifact
-from cort.formats.shards import AGAIN, Origin, TokenShard, all_ids, open_shards, open_token_shards
+from cort.formats.shards import AGAIN, open_shards, open_token_shards
 from cort.formats.tables import open_arrow
 from cort.retrieval.exact import StoredVectors
-from cort.retrieval.indexes import FIX, INDEXES, META_FILE, load_faiss
+from cort.retrieval.index_meta import IndexMeta, read_meta, refuse_others
+from cort.retrieval.indexes import FIX, INDEXES, load_faiss
 from cort.retrieval.max_similarity import Extent, QueryVectors, TokenIndex
 from cort.retrieval.rankings import IndexSearch, Results, Rows, Vectors
 from cort.retrieval.vectors import PassageVectors
@@ -37,26 +35,6 @@ from cort.runtime.errors import input_error
 CODEWORDS, DRAWN_PER_LIST, DRAWN = 256, 64, 65_536
 # Changes results: the last bits of a product depend on how many vectors are added at once.
 ADDED_AT_ONCE = 16_384
-# Passages that the fingerprint covers.
-FINGERPRINTED = 10_000
-
-
-@dataclass(frozen=True)
-class Meta:
-    """What an index was built from, and how; `vectors` is a fingerprint, `longest` and `greatest` are the extent."""
-
-    model: str
-    similarity: str
-    dimension: int
-    passages: int
-    tokens: int
-    vectors: str
-    longest: float
-    greatest: float
-    lists: int
-    bytes_per_vector: int
-    seed: int
-    bytes: dict[str, int]
 
 
 def default_lists(tokens: int) -> int:
@@ -75,21 +53,7 @@ def open_vectors(paths: Sequence[str]) -> PassageVectors:
     return PassageVectors(open_shards(paths) if "embedding" in columns else open_token_shards(paths))
 
 
-def origin_of(vectors: PassageVectors) -> Origin:
-    """Say how vectors were made; those of an encoder are compared by their inner product, whatever their length."""
-    shard = vectors.passages[0]
-    return shard.origin if isinstance(shard, TokenShard) else Origin(shard.dimension, 1, "dot", shard.model)
-
-
-def fingerprint_of(vectors: PassageVectors) -> str:
-    """Hash the ids of a sample of passages and the rows of their vectors; shards and blocks do not matter."""
-    ids = all_ids(vectors.passages)
-    rows = np.linspace(0, len(ids) - 1, FINGERPRINTED).astype(np.int64)
-    drawn = repr((ids.take(pa.array(rows)).to_pylist(), vectors.offsets[rows + 1].tolist()))
-    return hashlib.blake2b(drawn.encode(), digest_size=8).hexdigest()
-
-
-def draw(vectors: PassageVectors, number: int, seed: int) -> Vectors:
+def draw_vectors(vectors: PassageVectors, number: int, seed: int) -> Vectors:
     """Draw a stratified sample: a vector from each of `number` equal strata; shape (number, dimension)."""
     strata = np.arange(number) + np.random.default_rng(seed).random(number)
     places = np.minimum((strata * (len(vectors) / number)).astype(np.int64), len(vectors) - 1)
@@ -134,7 +98,7 @@ class IvfPq:
     """
 
     index: Any
-    meta: Meta
+    meta: IndexMeta
     passages: Scoring
     candidates: int
 
@@ -150,8 +114,8 @@ class IvfPq:
         vectors = query.vectors if isinstance(query, QueryVectors) else query[None]
         rows: Rows = np.zeros(0, np.int64)
         if len(vectors):
-            parameters = faiss.SearchParametersIVF(nprobe=min(int(width), self.meta.lists))
-            most = min(self.candidates, self.meta.tokens)
+            parameters = faiss.SearchParametersIVF(nprobe=min(int(width), self.index.nlist))
+            most = min(self.candidates, self.meta.vectors)
             _, nearest = self.index.search(vectors.astype(np.float32), most, params=parameters)
             rows = np.unique(nearest[nearest >= 0])
         best: Results = self.passages.best_of(query, rows, depth)  # type: ignore[arg-type]  # of its own kind of query
@@ -192,8 +156,8 @@ def open_ivfpq(folder: str | Path, passages: Scoring, candidates: int) -> IvfPq:
     """
     faiss = load_faiss()
     folder = Path(folder)
-    meta = read_artifact(folder / META_FILE, Meta)
-    _refuse_others(folder, meta, passages.vectors)
+    meta = read_meta(folder, "ivfpq")
+    refuse_others(folder, meta, passages.vectors)
     path = folder / FILE
     try:
         index = faiss.read_index(str(path), faiss.IO_FLAG_MMAP)
@@ -202,19 +166,6 @@ def open_ivfpq(folder: str | Path, passages: Scoring, candidates: int) -> IvfPq:
         raise input_error(path, f"an index that cannot be read ({reason})", "a complete index", FIX) from error
     # By default, threads read all lists of a search once more beforehand, which takes twice as long as the search.
     faiss.downcast_InvertedLists(index.invlists).prefetch_nthread = 0
-    if isinstance(passages, TokenIndex):
-        passages.extent = Extent(meta.longest, meta.greatest)
+    if isinstance(passages, TokenIndex) and meta.extent:
+        passages.extent = Extent(*meta.extent)
     return IvfPq(index, meta, passages, candidates)
-
-
-def _refuse_others(folder: Path, meta: Meta, vectors: PassageVectors) -> None:
-    """Refuse an index of other vectors than those of these passages; the error names the first difference."""
-    path = folder / META_FILE
-    for name in ("dimension", "similarity", "model"):
-        own, expected = getattr(meta, name), getattr(origin_of(vectors), name)
-        if own != expected:
-            raise input_error(path, f"an index of {name} {own}", f"{name} {expected}, as of the vectors given", FIX)
-    if meta.vectors != (fingerprint := fingerprint_of(vectors)):
-        found = f"an index of {meta.tokens} vectors of {meta.passages} passages ({meta.vectors})"
-        expected = f"one of the {len(vectors)} of {len(vectors.offsets) - 1} passages given ({fingerprint})"
-        raise input_error(path, found, expected, FIX)

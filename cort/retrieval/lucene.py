@@ -13,6 +13,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass, field
 from functools import cache, reduce
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
@@ -26,7 +27,7 @@ import pyarrow as pa
 
 from cort.config.lexical import FixedIndex
 from cort.formats import runs
-from cort.formats.artifacts import Node, read_json
+from cort.formats.artifacts import read_artifact
 from cort.formats.cleaning import FORMS, convert
 from cort.formats.ordering import ranked
 from cort.formats.records import Ranking, in_blocks
@@ -100,19 +101,26 @@ class TermScore(NamedTuple):
     score: float
 
 
+@dataclass(frozen=True)
+class Tuned:
+    """What `tune bm25` chose for all queries, or for those of a fold."""
+
+    k1: float
+    b: float
+    queries: list[str] = field(default_factory=list)
+    folds: list[Tuned] = field(default_factory=list)
+
+
 def read_parameters(path: str | Path) -> Parameters:
     """Read ``{"k1": ..., "b": ...}``; other keys are ignored."""
-    return _parameters(read_json(path))
-
-
-def _parameters(content: Node) -> Parameters:
-    return Parameters(content["k1"].read(float), content["b"].read(float))
+    tuned = read_artifact(path, Tuned)
+    return Parameters(tuned.k1, tuned.b)
 
 
 def parameters_of_folds(path: str | Path) -> dict[str, Parameters]:
     """Read the parameters of each query that is in a fold."""
-    folds = read_json(path)["folds"].items()
-    return {query_id: _parameters(fold) for fold in folds for query_id in fold["queries"].read(list[str])}
+    folds = read_artifact(path, Tuned).folds
+    return {query_id: Parameters(fold.k1, fold.b) for fold in folds for query_id in fold.queries}
 
 
 class LuceneProcess:

@@ -34,4 +34,4 @@ def stage(options: Options) -> None:
     queries = open_queries(options.queries, graph.meta)
     how = f"at {INDEXES[options.kind].parameter} {width:g}"
     search = SEARCHES[options.kind](graph, width, options.threads)
-    search_vectors(options, search, queries, how, graph.meta.count)
+    search_vectors(options, search, queries, how, graph.meta.vectors)

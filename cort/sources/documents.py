@@ -74,7 +74,7 @@ class Document(NamedTuple):
         return " ".join(part for part in (self.title, *inner) if part)
 
 
-def document_of(doc_id: str, title: str, text: str) -> Document:
+def plain_document(doc_id: str, title: str, text: str) -> Document:
     """Make a document of one section; title and text may be empty.
 
     Blank lines separate paragraphs; other line breaks become spaces, and so does NUL; half a character is a "?".

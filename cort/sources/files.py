@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from cort.formats.passages import iter_titled
-from cort.sources.documents import Document, document_of
+from cort.sources.documents import Document, plain_document
 
 
 def iter_file_documents(paths: Sequence[str], fields: Mapping[str, Any], doubts: Counter[str]) -> Iterator[Document]:
@@ -16,4 +16,4 @@ def iter_file_documents(paths: Sequence[str], fields: Mapping[str, Any], doubts:
     """
     for path in paths:
         for _, titled in iter_titled(path, fields, doubts):
-            yield document_of(*titled)
+            yield plain_document(*titled)

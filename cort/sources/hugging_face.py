@@ -28,7 +28,7 @@ from cort.formats.passages import iter_titled
 from cort.formats.records import Qrel, Text
 from cort.runtime.errors import input_error, shorten, suggest
 from cort.runtime.hub import fetch_snapshot
-from cort.sources.documents import Document, document_of
+from cort.sources.documents import Document, plain_document
 
 log = logging.getLogger(__name__)
 
@@ -54,7 +54,7 @@ def iter_documents(source: str) -> Iterator[Document]:
     :raises InputError: for a missing source, an unknown layout or split, a damaged file, or an invalid row.
     """
     for path in _files(source, "corpus"):
-        yield from (one for _, one in iter_records(path, iter_titled(path), lambda titled: document_of(*titled)))
+        yield from (one for _, one in iter_records(path, iter_titled(path), lambda titled: plain_document(*titled)))
 
 
 def iter_queries(source: str) -> Iterator[Text]:

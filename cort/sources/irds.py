@@ -22,7 +22,7 @@ from cort.formats.records import Qrel, Text
 from cort.runtime.errors import input_error, shorten, suggest
 from cort.runtime.interruption import Interrupted
 from cort.runtime.locks import acquire
-from cort.sources.documents import Document, document_of
+from cort.sources.documents import Document, plain_document
 
 Kind = Literal["docs", "queries", "qrels"]
 KINDS: dict[Kind, str] = {"docs": "documents", "queries": "queries", "qrels": "judgements"}
@@ -118,7 +118,7 @@ def _parts(record: Any, kind: Kind) -> tuple[Any, ...]:
 def _document(record: Any) -> Document:
     title, text = str(getattr(record, "title", "")), record.default_text()
     title = title if text.startswith((f"{title} ", f"{title}\n")) else ""
-    return document_of(record.doc_id, title, text[len(title) :])
+    return plain_document(record.doc_id, title, text[len(title) :])
 
 
 def _query(record: Any) -> Text:

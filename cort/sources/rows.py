@@ -12,7 +12,7 @@ from cort.formats.fields import BadLine, encoded_id
 from cort.formats.lines import Rows, iter_text
 from cort.formats.visible import visible
 from cort.runtime.errors import InputError, input_error, shorten
-from cort.sources.documents import Document, Unread, document_of, one_line, paragraphs_of
+from cort.sources.documents import Document, Unread, one_line, paragraphs_of, plain_document
 
 #: names of "id" and "title", and of one or more texts, which follow each other; without, they are found
 Fields = Mapping[str, Any]
@@ -83,4 +83,4 @@ def _document(prefix: str, row: int, record: rows.Record, names: rows.Names, has
     title, text = map(visible, rows.texts_of(record, names))
     if not doc_id or not (title.strip() or text.strip()):
         raise Unread("rows without text" if doc_id else "rows without an id", shorten(dict(record)))
-    return document_of(f"{prefix}{doc_id}", one_line(title), "\n\n".join(paragraphs_of(text)))
+    return plain_document(f"{prefix}{doc_id}", one_line(title), "\n\n".join(paragraphs_of(text)))

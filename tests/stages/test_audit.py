@@ -194,9 +194,9 @@ def test_bad_options_are_refused(folder, refused, tmp_path, kind, changes, words
 @pytest.mark.parametrize(
     ("option", "prefix", "rows", "model", "words"),
     [
-        ("passages", "d", 9, "m", f"found 9 passages, expected {COUNT} as in "),
-        ("queries", "q", 3, "n", "found embeddings of model n, expected model m"),
-        ("queries", "x", 3, "m", "found no query with judgements"),
+        ("passages", "d", 9, "m", f"hnsw/meta.json: found an index of {COUNT} vectors of {COUNT} passages ("),
+        ("queries", "q", 3, "n", "other.arrow: found embeddings of model n, expected model m"),
+        ("queries", "x", 3, "m", "other.arrow: found no query with judgements"),
     ],
 )
 def test_inputs_of_other_models_or_collections_are_refused(
@@ -204,7 +204,7 @@ def test_inputs_of_other_models_or_collections_are_refused(
 ):
     path = shard(tmp_path / "other.arrow", names(prefix, rows), unit(1, rows), model)
     line = refused(**audited(folder, "hnsw", tmp_path / "a.json", **{option: path}))
-    assert line.startswith(f"{path}: {words}")
+    assert words in line
 
 
 def made(index="onng", parameter="epsilon", model="m", recalls=None):

@@ -8,7 +8,7 @@ from cort import collection
 from cort.formats import passages as formats
 from cort.formats.tables import PASSAGES, QUERIES, ROW_GROUP, ROWS_READ_AT_ONCE, iter_batches, read_table
 from cort.sources import headed, irds
-from cort.sources.documents import document_of
+from cort.sources.documents import plain_document
 from tests.support.common import json_lines, write_file, write_ranked
 
 ROWS = "d1\tOne two three. Four five six.\nd3\tSeven.\n"
@@ -166,7 +166,7 @@ def sources(tmp_path, monkeypatch):
     (tmp_path / "beir").mkdir()
     file = write_file(tmp_path / "beir" / "corpus.jsonl", json_lines(rows))
     # The real one refuses another number of documents than published.
-    documents = [document_of(name, *texts) for name, texts in TEXTS.items()]
+    documents = [plain_document(name, *texts) for name, texts in TEXTS.items()]
     monkeypatch.setattr(irds, "iter_documents", lambda name: iter(documents))
     monkeypatch.setattr(irds, "describe", lambda name, kinds: [])
     return {

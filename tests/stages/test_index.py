@@ -68,8 +68,10 @@ def same_files(one, other):
 def test_meta_json_describes_the_index_and_its_files(built):
     kind, folder = built
     meta = json.loads((folder / "index" / "meta.json").read_text())
-    sizes = meta.pop("bytes")
-    assert meta == {"model": "m", "count": 400, "dimension": DIMENSION, **SETTINGS[kind]}
+    sizes, fingerprint = meta.pop("bytes"), meta.pop("fingerprint")
+    origin = {"kind": kind, "model": "m", "similarity": "dot", "dimension": DIMENSION}
+    assert meta == {**origin, "passages": 400, "vectors": 400, "settings": SETTINGS[kind], "extent": None}
+    assert len(fingerprint) == 16
     files = {path.name: path.stat().st_size for path in (folder / "index").glob("[!.]*")}
     assert files.pop("meta.json") > 0
     assert set(files) == {*INDEXES[kind].files}
@@ -245,7 +247,7 @@ def test_an_index_of_the_other_kind_is_refused(built, tmp_path, refused):
     kind, folder = built
     (other,) = {*GRAPHS} - {kind}
     line = refused("retrieve graph", **asked(other, tmp_path, folder / "q.arrow", folder / "index"))
-    assert line.startswith(f"{folder}/index/meta.json: found an index of the files ")
+    assert line.startswith(f"{folder}/index/meta.json: found an index of the kind {kind}, ")
 
 
 @pytest.mark.parametrize(

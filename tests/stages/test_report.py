@@ -298,7 +298,7 @@ def test_what_is_absent_is_left_out(tmp_path, page_of, capsys):
     ("kind", "name", "content", "words"),
     [
         ("selections", "e", {"a": 1}, "selection.json: found no 'metric'"),
-        ("filters", "pairs of r", {"a": "b"}, "found 'b' at a, expected an integer"),
+        ("filters", "pairs of r", {"a": "b"}, "found 'b' at a, expected a valid integer"),
         ("measures", "bm25 on dev", "{", "bm25.json"),
     ],
 )

@@ -14,7 +14,7 @@ import pytest
 
 from cort import search
 from cort.online.options import folder_of
-from cort.online.searcher import Answer, Result
+from cort.online.searcher import LiveAnswer, Result
 from cort.runtime.errors import InputError
 from cort.search import show
 from tests.support.forking import succeed
@@ -27,7 +27,7 @@ PATIENCE = 180  # seconds
 
 def answer(system, *scores):
     results = [Result(f"d{rank}", score, rank) for rank, score in enumerate(scores, start=1)]
-    return Answer(system, results, {"bm25": 1.25, "total": 1.26})
+    return LiveAnswer(system, results, {"bm25": 1.25, "total": 1.26})
 
 
 def test_an_answer_is_as_wide_as_the_terminal():

@@ -11,7 +11,7 @@ import uvicorn
 
 from cort.formats.records import Ranking
 from cort.online.line import Line
-from cort.online.searcher import Answer, Result, Searcher, check_query
+from cort.online.searcher import LiveAnswer, Result, Searcher, check_query
 from cort.online.web import make_app
 from cort.runtime.errors import InputError
 from tests.support.explorer import (
@@ -62,7 +62,7 @@ class Scripted:
             raise ZeroDivisionError
         passages = [] if "nothing" in text else rankings(system).get(number_of(text), [])[:depth]
         results = [Result(f"p{passage}", score(rank), rank) for rank, passage in enumerate(passages, 1)]
-        return Answer(system, results, {"bm25": 2.5, "merge": 0.25, "total": 2.75})
+        return LiveAnswer(system, results, {"bm25": 2.5, "merge": 0.25, "total": 2.75})
 
     def search_batch(self, system, texts, depth):
         """Rank passages of documents."""

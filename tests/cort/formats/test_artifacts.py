@@ -1,7 +1,7 @@
 import csv
 import io
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import pytest
 
@@ -24,15 +24,11 @@ class Record:
     parts: list[Part]
     best: Part | None
     by_name: dict[str, list[float | None]]
-    why: tuple[str, ...] = field(metadata={"key": "why not"})
-
-    def check(self, node):
-        if self.count > 9:
-            raise node["count"].complain(str(self.count), "at most 9")
+    why: tuple[str, ...] = ()
 
 
 RECORD = Record("é", 3, 0.1, True, [Part("a", None), Part("b", 1 / 3)], None, {"x": [1.0, None]}, ("one", "two"))
-FILE = {"name": "n", "count": 3, "share": 1, "good": False, "parts": [], "best": None, "by_name": {}, "why not": []}
+FILE = {"name": "n", "count": 3, "share": 1, "good": False, "parts": [], "best": None, "by_name": {}}
 
 
 def test_what_is_written_is_read(tmp_path):
@@ -41,7 +37,7 @@ def test_what_is_written_is_read(tmp_path):
     text = (tmp_path / "x.json").read_text("utf-8")
     assert text == to_json(RECORD)
     assert text.startswith('{\n  "name": "é",\n  "count": 3,\n  "share": 0.1,\n  "good": true,\n  "parts": [\n    {')
-    assert text.endswith('"why not": [\n    "one",\n    "two"\n  ]\n}\n')
+    assert text.endswith('"why": [\n    "one",\n    "two"\n  ]\n}\n')
 
 
 def test_unknown_members_are_ignored_and_integers_are_numbers(tmp_path):
@@ -53,14 +49,13 @@ def test_unknown_members_are_ignored_and_integers_are_numbers(tmp_path):
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
-        ({"count": True}, "true at count, expected an integer"),
-        ({"count": 10}, "10 at count, expected at most 9"),
-        ({"good": 1}, "1 at good, expected true or false"),
+        ({"count": True}, "true at count, expected a valid integer"),
+        ({"good": 1}, "1 at good, expected a valid boolean"),
         ({"best": []}, "[] at best, expected an object"),
         ({"best": {"text": "a"}}, "no 'place' at best"),
-        ({"parts": [{"text": "a", "place": 1}, {"text": 2}]}, "2 at parts[1].text, expected a string"),
-        ({"by_name": {"x": ["1"]}}, "'1' at by_name.x[0], expected a number"),
-        ({"why not": "one"}, "'one' at why not, expected a list"),
+        ({"parts": [{"text": "a", "place": 1}, {"text": 2}]}, "2 at parts[1].text, expected a valid string"),
+        ({"by_name": {"x": ["1"]}}, "'1' at by_name.x[0], expected a valid number"),
+        ({"why": "one"}, "'one' at why, expected a valid array"),
         *((text, "unreadable content") for text in ('{"a": [1', "[" * 100_000, "\ufeff1", "")),
     ],
 )

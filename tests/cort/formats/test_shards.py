@@ -118,14 +118,6 @@ def test_shards_of_different_precisions_are_refused(tmp_path, kind):
     assert [shard.precision for shard in kind.open(kind.write(tmp_path / "4", "zu"), old)] == ["fp32", None]
 
 
-@vector_kinds
-def test_a_duplicate_id_is_refused_within_and_across_shards(tmp_path, kind):
-    first, second, within = (kind.write(tmp_path / ids, ids) for ids in ("ab", "ca", "cc"))
-    with pytest.raises(InputError, match=f"^{first}, {second}: found an id twice, expected each id once"):
-        kind.open(first, second)
-    assert refusal(kind.open, within).startswith("found an id twice")
-
-
 @pytest.mark.parametrize(("storage", "kind"), [("fp32", np.float32), ("fp16", np.float16)])
 def test_written_embeddings_are_read_without_a_copy(tmp_path, storage, kind):
     matrix = vectors(8)

@@ -38,4 +38,4 @@ def test_what_is_no_stream_or_ends_early_is_damage(tmp_path, kind):
     pack, path = PACKERS[kind], tmp_path / "file"
     for data in (pack(FIRST) + b"garbage", pack(FIRST) + pack(SECOND)[:-3], pack(FIRST)[:-1]):
         path.write_bytes(data)
-        assert f"found damaged {kind} data after row " in refusal(iter_lines, path)
+        assert "found unreadable bytes after row " in refusal(iter_lines, path)

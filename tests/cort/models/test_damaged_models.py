@@ -181,7 +181,7 @@ FAULTS = [
     ("encoder", module(1, type="evil.Pooling"), f"/{MODULES}", "found the module 'evil.Pooling', custom code"),
     ("encoder", module(1, type="sentence_transformers.base.modules.No"), f"/{MODULES}", "found the module 'sentence_t"),
     ("encoder", module(2, path="../elsewhere"), f"/{MODULES}", "found '../elsewhere' at [2].path, expected a folder"),
-    ("encoder", module(2, path=5), f"/{MODULES}", "found 5 at [2].path, expected a string"),
+    ("encoder", module(2, path=5), f"/{MODULES}", "found 5 at [2].path, expected a valid string"),
     # Settings.
     ("encoder", says(f"{TRANSFORMER}/{SETTINGS}", document_length=49), "", "passage_length: found 49, expected 3 to"),
     ("encoder", says(f"{QUERY}/{SETTINGS}", query_length=2), "", "query_length: found 2, expected 3 to 48 tokens"),

@@ -311,7 +311,7 @@ def change_tokenizer(path):
     ("file", "change", "system", "words"),
     [
         ("encoders/encoder/best/modules.json", append_line, "cort", "expected model .* encode again"),
-        ("onng/encoder/meta.json", change_model, "cort-onng", "found vectors of model other, expected model"),
+        ("onng/encoder/meta.json", change_model, "cort-onng", "found an index of model other, expected model"),
         ("audit/validation/encoder.hnsw.json", change_model, "cort-hnsw", "found the audit of an hnsw index of model"),
         ("rerankers/cross/best/tokenizer.json", change_tokenizer, "cort+bm25-cross", "expected tokenizer"),
     ],

@@ -9,6 +9,7 @@ from cort import index as stage
 from cort.formats.shards import TokenShard
 from cort.retrieval import ivfpq
 from cort.retrieval.exact import ExactIndex, StoredVectors
+from cort.retrieval.index_meta import fingerprint_of
 from cort.retrieval.max_similarity import QueryVectors, TokenIndex
 from tests.support.common import command_line
 from tests.support.vectors import shards, token_shards
@@ -159,17 +160,17 @@ def test_sample_chunks_and_fingerprint_follow_the_tokens(tmp_path, monkeypatch):
     assert {len(one) for one, _ in parts[:-1]} == {100}
     assert np.array_equal(np.concatenate([one for one, _ in parts]), tokens)
     assert np.array_equal(np.concatenate([one for _, one in parts]), rows)
-    assert np.array_equal(ivfpq.draw(vectors, len(tokens), 1), tokens)
+    assert np.array_equal(ivfpq.draw_vectors(vectors, len(tokens), 1), tokens)
     # One of each tenth.
-    drawn = ivfpq.draw(vectors, 10, 1)
+    drawn = ivfpq.draw_vectors(vectors, 10, 1)
     places = [int(np.flatnonzero((tokens == one).all(1))[0]) for one in drawn]
     assert [place * 10 // len(tokens) for place in places] == list(range(10))
-    assert not np.array_equal(drawn, ivfpq.draw(vectors, 10, 2))
-    known = ivfpq.fingerprint_of(ivfpq.open_vectors(write(tmp_path / "again", passages)))
-    assert known == ivfpq.fingerprint_of(vectors)
+    assert not np.array_equal(drawn, ivfpq.draw_vectors(vectors, 10, 2))
+    known = fingerprint_of(ivfpq.open_vectors(write(tmp_path / "again", passages)))
+    assert known == fingerprint_of(vectors)
     changed = [*passages[:-1], np.concatenate([passages[-1], passages[0], tokens[:1].astype(np.float16)])]
-    assert known != ivfpq.fingerprint_of(ivfpq.open_vectors(write(tmp_path / "longer", changed)))
-    assert known != ivfpq.fingerprint_of(ivfpq.open_vectors(write(tmp_path / "named", passages, prefix="e")))
+    assert known != fingerprint_of(ivfpq.open_vectors(write(tmp_path / "longer", changed)))
+    assert known != fingerprint_of(ivfpq.open_vectors(write(tmp_path / "named", passages, prefix="e")))
 
 
 @pytest.mark.parametrize(

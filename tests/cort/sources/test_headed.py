@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from cort.sources.documents import Document, Section, document_of
+from cort.sources.documents import Document, Section, plain_document
 from cort.sources.headed import Division, headed_passages
 from cort.sources.passages import divide
 
@@ -69,12 +69,12 @@ def test_without_queries_passages_are_as_ever():
     ],
 )
 def test_titles_and_texts(words, title, text, origin, expected):
-    assert [one[1:] for one in headed(document_of("d", title, text), origin, words)] == [expected]
+    assert [one[1:] for one in headed(plain_document("d", title, text), origin, words)] == [expected]
 
 
 def test_empty_documents_stay_and_what_no_text_can_hold_is_replaced():
-    assert headed(document_of("d", "", ""), "titles", words=None) == [("d", ".", ())]
-    document = document_of("d", "A\0B", "one\ntwo\0\n\nhalf \ud800")
+    assert headed(plain_document("d", "", ""), "titles", words=None) == [("d", ".", ())]
+    document = plain_document("d", "A\0B", "one\ntwo\0\n\nhalf \ud800")
     assert document == Document("d", "A B", (Section((), ("one two", "half ?")),))
 
 
