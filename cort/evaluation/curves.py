@@ -89,10 +89,10 @@ class Consistency:
     consistency: list[float | None]
 
 
-def consistency(run: Run, reference: Run, depths: Sequence[int], reference_depth: int = REFERENCE_DEPTH) -> list[float]:
+def consistency(run: Run, reference: Run, depths: Sequence[int]) -> list[float]:
     """Compute C(run, n) for each n of `depths`; 0 if `run` is empty."""
     # counted[i] is the number of results before position i of the run that are also in the reference.
-    counted = offsets_of(match(run.pairs(), top(reference, reference_depth).pairs()) >= 0)
+    counted = offsets_of(match(run.pairs(), top(reference, REFERENCE_DEPTH).pairs()) >= 0)
     starts = run.offsets[:-1]
     if not len(run):
         return [0.0 for _ in depths]

@@ -139,6 +139,10 @@ class Shard(VectorFile):
         """How the vectors were made, which are compared by their inner product, whatever their length."""
         return Origin(self.dimension, 1, "dot", self.model)
 
+    def rounded(self, vectors: Matrix) -> npt.NDArray[np.float32]:
+        """Round vectors, (rows, dimension), as those of this file are."""
+        return vectors.astype(STORAGE[self.storage].to_pandas_dtype()).astype(np.float32)
+
     def blocks(self) -> Iterator[tuple[pa.Array, Matrix]]:
         """Yield (ids, vectors of shape (rows, dimension)) without copying."""
         return map(from_batch, self.table.to_batches())

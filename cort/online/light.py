@@ -16,7 +16,7 @@ import pyarrow as pa
 from cort.config.fields import PrecisionOrAuto
 from cort.config.systems import WHOLE, Reduced
 from cort.formats.records import Ranking
-from cort.formats.shards import STORAGE, all_ids, open_shards
+from cort.formats.shards import all_ids, open_shards
 from cort.models.layout import model_fingerprint, read_prompts
 from cort.models.light import Vectors, static_encoder
 from cort.models.tokenizer import encode, load_tokenizer
@@ -82,11 +82,10 @@ class LightSearch:
             raise ValueError(name)
         self._encode, self.tokenize = encoder, Tokenizer(model.folder, model.cleaning)
         self._shards = open_shards(model.files, model_fingerprint(model.folder))
-        self._type = STORAGE[self._shards[0].storage].to_pandas_dtype()
 
     def encode(self, tokens: Sequence[TokenIds]) -> Vectors:
         """Compute a vector of shape (1, e), rounded as those of the passages are stored."""
-        return self._encode(tokens).astype(self._type).astype(np.float32)
+        return self._shards[0].rounded(self._encode(tokens))
 
     def search(self, vectors: Vectors, depth: int) -> list[Ranking]:
         """Rank all passages for a vector, (1, e), by scores in double precision, rounded to single precision.

@@ -19,7 +19,6 @@ from cort.config.models import Served, Service
 from cort.config.systems import Reduced
 from cort.formats.records import Ranking
 from cort.formats.shards import (
-    STORAGE,
     Tokens,
     open_shards,
     precision_of_queries,
@@ -88,8 +87,7 @@ class QueryEncoder(Loaded):
         """Compute vectors of shape (texts, e), rounded as those of the passages are stored."""
         texts = self.model.texts(Tokens.of_texts(tokens), "query")
         vectors = texts.vectors(self.model, np.arange(len(tokens)), self.device)  # (texts, e)
-        stored = vectors.astype(STORAGE[self.shards[0].storage].to_pandas_dtype())
-        return np.asarray(stored, dtype=np.float32)
+        return self.shards[0].rounded(vectors)
 
 
 class SparseQueryEncoder(Loaded):

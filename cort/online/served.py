@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from cort.config.collection import TextLimits
 from cort.config.models import Service
-from cort.formats.shards import STORAGE, open_shards
+from cort.formats.shards import open_shards
 from cort.models.embeddings import Vectors, embed_now, name_of
 from cort.models.served_scores import score_now
 from cort.online.passages import Texts
@@ -31,7 +31,7 @@ class ServedEncoder:
     def encode(self, texts: Sequence[str]) -> Vectors:
         """Ask for vectors of shape (texts, e), rounded as those of the passages are stored."""
         vectors = embed_now([(self._service.query_prompt or "") + text for text in texts], self._service)  # (texts, e)
-        return vectors.astype(STORAGE[self.shards[0].storage].to_pandas_dtype()).astype(np.float32)
+        return self.shards[0].rounded(vectors)
 
 
 class ServedReranker:

@@ -100,13 +100,13 @@ class IndexSearch:
             return [*pool.map(search, queries)]
 
 
-def batches_of(queries: Sequence[Shard], at_once: int = QUERIES_AT_ONCE) -> Iterator[tuple[list[str], Vectors]]:
-    """Yield ids and vectors of at most so many queries at once.
+def batches_of(queries: Sequence[Shard]) -> Iterator[tuple[list[str], Vectors]]:
+    """Yield ids and vectors of at most `QUERIES_AT_ONCE` queries at once.
 
     :raises InputError: for NaN or infinite values.
     """
     for shard in queries:
-        for ids, vectors in map(from_batch, shard.table.to_batches(at_once)):
+        for ids, vectors in map(from_batch, shard.table.to_batches(QUERIES_AT_ONCE)):
             if not np.isfinite(vectors).all():
                 raise input_error(shard.path, "a vector with NaN or infinite values", "finite values", "encode again")
             yield ids.to_pylist(), np.asarray(vectors, dtype=np.float32)

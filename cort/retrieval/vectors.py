@@ -56,9 +56,9 @@ class StackedVectors:
             origin = stop - len(array)
             yield max(origin, start), array[max(start - origin, 0) : end - origin]
 
-    def copies(self, size: int, start: int = 0) -> Iterator[Vectors]:
-        """Copy the vectors from row `start` on in single precision, `size` at a time; the last may be fewer."""
-        for at in range(start, len(self), size):
+    def copies(self, size: int) -> Iterator[Vectors]:
+        """Copy all vectors in single precision, `size` at a time; the last may be fewer."""
+        for at in range(0, len(self), size):
             block = np.empty((min(size, len(self) - at), self.dimension), dtype=np.float32)
             for row, piece in self.pieces(at, at + len(block)):
                 block[row - at : row - at + len(piece)] = piece
