@@ -39,8 +39,8 @@ def started():
             environment = {name: value for name, value in os.environ.items() if not name.startswith("COVERAGE")}
             command = [sys.executable, SERVER, place, environment[OWNER]]
             pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-            subprocess.Popen(command, env=environment, cwd="/", start_new_session=True, **pipes)
-            deadline = time.monotonic() + 120
-            while not os.path.exists(place) and time.monotonic() < deadline:
+            server = subprocess.Popen(command, env=environment, cwd="/", start_new_session=True, **pipes)
+            # However busy the machine is.
+            while not os.path.exists(place) and server.poll() is None:
                 time.sleep(0.05)
     return place
