@@ -15,7 +15,7 @@ import itertools
 import logging
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -108,23 +108,6 @@ def rows_of(
             yield row | {"milliseconds": statistics}
 
 
-def published_form(experiment: Experiment, split: str, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return mean ms by system and batch size, with the names of published numbers (config/papers.csv).
-
-    For systems that retrieve by vectors, this is the time of the search alone, with the encoding as ENCODER-queries;
-    for others, of all parts one after the other.
-    """
-    published: dict[str, dict[str, float]] = {}
-    for row in rows:
-        means = {name: times["mean"] for name, times in row["milliseconds"].items()}
-        system, size = experiment.systems[row["system"]], str(row["batch"])
-        encoders = [name for section, name in system.models() if section == "encoders"]
-        published.setdefault(row["system"], {})[size] = means["search" if encoders else "sequential"]
-        if system.divisible:
-            published.setdefault(f"{encoders[0]}-queries", {})[size] = means["tokenize"] + means["encode"]
-    return [{"system": name, "split": split, "milliseconds": values} for name, values in published.items()]
-
-
 class Options(JavaOptions):
     """Options of this stage."""
 
@@ -166,7 +149,6 @@ def stage(options: Options) -> None:
         "queries": len(texts),
         "depth": options.depth,
         "threads": options.threads,
-        "latencies": published_form(results, options.split, rows),
         "rows": rows,
         "hardware": {key: value for key, value in describe_hardware().items() if key != "host"},
         "software": {key: software[key] for key in ("python", "java", "system")} | libraries,

@@ -9,7 +9,7 @@ Then come, over the collections that have both the system and the baseline: the 
 baseline, Student's t interval of the collections' differences, and the number of collections.
 
 Reads:  results of experiments: experiment.yaml, queries, measures per query
-Writes: index.html, matrix and costs as csv, md and tex, costs.svg; the cells of the page link to reports
+Writes: index.html, matrix and costs as csv and tex, costs.svg; the cells of the page link to reports
 Usage:  python -m cort.matrix --experiments config/matrix/nfcorpus.yaml config/matrix/scifact.yaml
             --output-folder results/matrix
 """
@@ -30,15 +30,14 @@ from cort.config import paths
 from cort.config.evaluation import Evaluation
 from cort.config.experiment import Experiment
 from cort.config.fields import Seed
-from cort.evaluation.comparisons import Comparisons, Pair, Tests, compare
-from cort.evaluation.measures import Measures
+from cort.evaluation.comparisons import Pair, Tests, compare
 from cort.evaluation.values import read_values, refuse_unlike
 from cort.formats.tables import read_queries
 from cort.online.options import read_results
-from cort.reporting import results as reports
-from cort.reporting.costs import FRONT, NOTHING, bytes_per_passage, costs_frame, costs_panels, costs_table
+from cort.reporting.costs import FRONT, costs_frame, costs_panels, costs_table
 from cort.reporting.figures import draw, embed
 from cort.reporting.format import INTERVAL, best, count, plural, signed
+from cort.reporting.found import Found
 from cort.reporting.page import Chapter, render
 from cort.reporting.tables import Place, Table, files_of
 from cort.runtime import cli
@@ -218,14 +217,10 @@ def read_costs(experiments: list[Experiment], options: Options) -> pd.DataFrame:
 
     frames = []
     for experiment in experiments:
-        files = {kind: filter(os.path.exists, found.values()) for kind, found in reports.files_of(experiment).items()}
+        found = Found(experiment, partial=True)
         chosen = {experiment.title_of_split(split) for split in chosen_splits(experiment, options)}
-        measures = reports.read_all(experiment, files["measures"], Measures)
-        compared = reports.read_all(experiment, files["comparisons"], Comparisons)
-        latencies = reports.read_all(experiment, files["latencies"], reports.Latencies)
-        sizes = bytes_per_passage(experiment)
-        measures = [one for one in measures if one.split in chosen]
-        frame = costs_frame(measures, compared, latencies, sizes, options.measures[0])
+        measures = [one for one in found.measures if one.split in chosen]
+        frame = costs_frame(measures, found.comparisons, found.latencies, found.sizes, options.measures[0])
         frames.append(frame.assign(split=f"{experiment.root.dataset}/" + frame["split"]))
     return pd.concat(frames, ignore_index=True)
 
@@ -260,7 +255,7 @@ def stage(options: Options) -> None:
     systems = {name for name in table.frame["system"] if not name.endswith(PUBLISHED)}
     found = plural(len(collections), "test collection", "test collections")
     texts = {**files_of(table), **files_of(cost := costs_table(costs))}
-    texts["costs.svg"] = draw(panels, NOTHING)
+    texts["costs.svg"] = draw(panels)
     texts["index.html"] = render(
         "base.html.jinja",
         title="Systems by collection",

@@ -5,7 +5,6 @@ Usage: python -m workflow.summary [--configfile config/pydocs.yaml] [--inspectio
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,14 +12,13 @@ from pathlib import Path
 from cort.config import paths
 from cort.config.experiment import Experiment
 from cort.config.load import ConfigError, load
-from cort.evaluation.comparisons import Comparisons
 from cort.evaluation.inspection import Finding
 from cort.evaluation.measures import Measures
 from cort.formats.artifacts import read_artifact
-from cort.reporting.costs import bytes_per_passage, shares_of_memory
+from cort.reporting.costs import shares_of_memory
 from cort.reporting.format import fixed, named, verdict_lines
-from cort.reporting.results import files_of, read_all
-from cort.reporting.sections import by_split, names_of_measures
+from cort.reporting.found import Found
+from cort.reporting.results import by_split, names_of_measures
 from cort.runtime.errors import InputError
 from workflow.command_line import new_parser
 from workflow.inputs import explorers
@@ -50,12 +48,10 @@ def lines(experiment: Experiment) -> list[str]:
 
     :raises InputError: if one of their files is broken.
     """
-    files = {kind: filter(os.path.exists, found.values()) for kind, found in files_of(experiment).items()}
-    compared = read_all(experiment, files["comparisons"], Comparisons)
-    measures = read_all(experiment, files["measures"], Measures)
-    shares = shares_of_memory(experiment, bytes_per_passage(experiment))
-    texts = [line for split, block in by_split(measures).items() for line in means(split, block).splitlines()]
-    texts += [line for comparison in compared for line in verdict_lines(comparison, shares)]
+    found = Found(experiment, partial=True)
+    shares = shares_of_memory(experiment, found.sizes)
+    texts = [line for split, block in by_split(found.measures).items() for line in means(split, block).splitlines()]
+    texts += [line for comparison in found.comparisons for line in verdict_lines(comparison, shares)]
     texts += experiment.remarks()
     texts += [
         f"{split}: no judgements; the report shows the overlap of the systems" for split in experiment.unjudged_splits

@@ -38,7 +38,6 @@ FRONT = (
     "Quality, with its bootstrap interval, against the median time of a query and the memory of a passage. A thin line "
     "joins the systems of the Pareto front."
 )
-NOTHING = "No figure of costs: no two systems have known ones."
 
 
 def stored_bytes(experiment: Experiment, name: str) -> float | None:

@@ -20,6 +20,7 @@ MARKERS = ("s", "o", "^", "D", "v", "P", "X", "<", ">", "p", "h")
 DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1.5, 1.2)), (0, (6, 1.5, 1.5, 1.5)))
 # Inches of one panel, and of a line of the legend below it.
 WIDTH, HEIGHT, LEGEND = 4.4, 2.9, 0.19
+NOTHING = "No figure: too little was measured."
 # Points of a training that are drawn: more than a printed panel can show.
 POINTS = 400
 STYLE = {
@@ -88,8 +89,8 @@ def thin(values: pd.Series) -> pd.Series:
     return values.iloc[np.unique(np.linspace(0, len(values) - 1, POINTS).round().astype(int))]
 
 
-def draw(panels: Sequence[Panel], nothing: str) -> str:
-    """Draw panels, two per row, as an SVG file on white, which says `nothing` without panels."""
+def draw(panels: Sequence[Panel]) -> str:
+    """Draw panels, two per row, as an SVG file on white, which says so if there are none."""
     import matplotlib
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
@@ -109,7 +110,7 @@ def draw(panels: Sequence[Panel], nothing: str) -> str:
         for place, panel in enumerate(panels, start=1):
             _draw(figure.add_subplot(rows, columns, place), panel)
         if not panels:
-            figure.text(0.5, 0.5, nothing, ha="center", va="center")
+            figure.text(0.5, 0.5, NOTHING, ha="center", va="center")
         # A second layout has room for the labels of the ticks that fit the axes of the first.
         figure.draw_without_rendering()
         figure.savefig(text, format="svg", metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")))
@@ -118,7 +119,7 @@ def draw(panels: Sequence[Panel], nothing: str) -> str:
 
 def embed(panels: Sequence[Panel]) -> list[tuple[str, str]]:
     """Draw each panel for a page: address of the picture, and its description."""
-    pictures = (base64.b64encode(draw([panel], "").encode()).decode() for panel in panels)
+    pictures = (base64.b64encode(draw([panel]).encode()).decode() for panel in panels)
     return [(f"data:image/svg+xml;base64,{one}", panel.summary) for one, panel in zip(pictures, panels, strict=True)]
 
 

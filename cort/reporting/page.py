@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
 from cort import __version__
 from cort.reporting.format import coded, typeset
 from cort.reporting.tables import Table
@@ -38,6 +36,8 @@ class Chapter:
 
 def render(template: str, **shown: Any) -> str:
     """Render a template, with everything in it escaped."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent / "templates"),
         autoescape=True,

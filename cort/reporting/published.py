@@ -14,9 +14,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
-from cort.evaluation.curves import Depths, saturation
-from cort.evaluation.measures import FIRST, Measures
+from cort.config.experiment import Experiment
+from cort.evaluation.curves import saturation
+from cort.evaluation.measures import FIRST
 from cort.reporting.format import signed, significant
+from cort.reporting.found import Found
 from cort.reporting.results import Latencies
 from cort.reporting.tables import Format, Table
 from cort.runtime.errors import input_error
@@ -59,9 +61,9 @@ def read_published(paths: Sequence[str | Path]) -> pd.DataFrame:
     return published
 
 
-def values(measures: Iterable[Measures], depths: Iterable[Depths], latencies: Iterable[Latencies]) -> Iterator[Value]:
+def values(found: Found) -> Iterator[Value]:
     """Yield everything of ours that a number may be compared with."""
-    for one in measures:
+    for one in found.measures:
         place = one.system, one.split
         yield from ((*place, name, 0, value) for name, value in one.mean.items())
         if one.judged and one.judged.results:
@@ -70,17 +72,32 @@ def values(measures: Iterable[Measures], depths: Iterable[Depths], latencies: It
                 yield (*place, f"P@{FIRST}", 0, one.judged.mean.get(f"P@{FIRST}"))
         if one.queries == 1 and (reciprocal := one.mean.get(RANKED)):
             yield (*place, "rank", 0, 1 / reciprocal)
-    for curve in depths:
+    for curve in found.depths:
         place = curve.system, curve.split
         for name, row in curve.measures.items():
             known = {depth: value for depth, value in zip(curve.depths, row, strict=True) if value is not None}
             yield from ((*place, name, depth, value) for depth, value in known.items())
             doubled = [depth for depth in known if depth & (depth - 1) == 0]
             yield (*place, f"saturation({name})", 0, saturation(doubled, [known[depth] for depth in doubled]))
-    for latency in (one for measured in latencies for one in measured.latencies):
-        for size, milliseconds in latency.milliseconds.items():
-            name = "latency" if size == "1" else f"latency@{size}"
-            yield latency.system, latency.split, name, 0, milliseconds
+    for timed in found.latencies:
+        yield from mean_latencies(found.experiment, timed)
+
+
+def mean_latencies(experiment: Experiment, timed: Latencies) -> Iterator[Value]:
+    """Yield mean times in ms by system and batch size, as publications give them.
+
+    For systems that retrieve by vectors, this is the time of the search alone, with the encoding as ENCODER-queries;
+    for others, of all parts one after the other.
+    """
+    encoding: dict[tuple[str, str], float] = {}
+    for row in (one for one in timed.rows if one.system in experiment.systems):
+        system, measure = experiment.systems[row.system], "latency" if row.batch == 1 else f"latency@{row.batch}"
+        means = {name: times["mean"] for name, times in row.milliseconds.items()}
+        encoders = [name for section, name in system.models() if section == "encoders"]
+        yield row.system, timed.split, measure, 0, means["search" if encoders else "sequential"]
+        if system.divisible:
+            encoding[f"{encoders[0]}-queries", measure] = means["tokenize"] + means["encode"]
+    yield from ((name, timed.split, measure, 0, value) for (name, measure), value in encoding.items())
 
 
 def join(published: pd.DataFrame, ours: Iterable[Value]) -> pd.DataFrame:

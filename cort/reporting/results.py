@@ -15,6 +15,7 @@ from cort.config.collection import Docstrings, Generated
 from cort.config.comparisons import labelled_twice
 from cort.config.entries import LEARNERS
 from cort.config.experiment import Experiment
+from cort.evaluation.measures import Measures
 from cort.formats.artifacts import read_artifact, read_json
 
 if TYPE_CHECKING:
@@ -24,7 +25,10 @@ Read = TypeVar("Read")
 log = logging.getLogger(__name__)
 
 # Libraries whose version can change a number.
-LIBRARIES = ("torch", "transformers", "tokenizers", "pyserini", "ngt", "pytrec-eval-terrier", "numpy", "snakemake")
+LIBRARIES = (
+    *("torch", "transformers", "tokenizers", "pyserini", "ngt", "faiss-cpu"),
+    *("pytrec-eval-terrier", "numpy", "snakemake"),
+)
 
 
 # Files.
@@ -170,15 +174,6 @@ class LatencyRow:
 
 
 @dataclass(frozen=True)
-class MeanLatency:
-    """Mean latency of a system in ms, by the number of queries at a time, as publications name it."""
-
-    system: str
-    split: str
-    milliseconds: dict[str, float | None]
-
-
-@dataclass(frozen=True)
 class Latencies:
     """What the stage `latency` measured on the queries of a split, and on which machine."""
 
@@ -189,7 +184,6 @@ class Latencies:
     hardware: Hardware
     software: dict[str, str | None]
     rows: list[LatencyRow]
-    latencies: list[MeanLatency]
 
     @property
     def machine(self) -> str:
@@ -207,6 +201,19 @@ class Job(NamedTuple):
     seconds: float
     longest: float
     peak_mb: float | None
+
+
+def names_of_measures(measures: Iterable[Measures]) -> list[str]:
+    """List all measures, in the order in which they first appear."""
+    return list(dict.fromkeys(name for system in measures for name in system.mean))
+
+
+def by_split(measures: Iterable[Measures]) -> dict[str, list[Measures]]:
+    """Group measures by split, in the order in which these first appear."""
+    groups: dict[str, list[Measures]] = {}
+    for one in measures:
+        groups.setdefault(one.split, []).append(one)
+    return groups
 
 
 def read_curve(path: str | Path) -> pd.DataFrame:
@@ -240,8 +247,8 @@ def read_jobs(folder: str | Path) -> list[Job]:
     return sorted(jobs, key=lambda job: (-job.seconds, job.rule))
 
 
-def read_origin(path: str | Path) -> tuple[dict[str, str], list[tuple[str, int, str]]]:
-    """Read facts by name, and path, bytes and SHA-256 of the inputs, as `cort.provenance` recorded them."""
+def read_origin(path: str | Path) -> tuple[dict[str, str], list[Input]]:
+    """Read facts by name, and the input files, as `cort.provenance` recorded them."""
     record = read_json(path)
     code, software = record["code"], record["software"]
     hardware: Hardware = record["hardware"].read(Hardware)
@@ -258,5 +265,4 @@ def read_origin(path: str | Path) -> tuple[dict[str, str], list[tuple[str, int, 
         "Java": software["java"].read(str | None),
         "Libraries": ", ".join(f"{name} {packages[name]}" for name in LIBRARIES if name in packages),
     }
-    inputs = record["inputs"].read(list[Input])
-    return {name: text for name, text in facts.items() if text}, [(one.path, one.bytes, one.sha256) for one in inputs]
+    return {name: text for name, text in facts.items() if text}, record["inputs"].read(list[Input])

@@ -1,9 +1,10 @@
-"""Tables: a data frame, and one way to write it as CSV (full precision), Markdown, LaTeX and HTML."""
+"""Tables: declared columns, a data frame, and one way to write it as CSV (full precision), LaTeX and HTML."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from cort.formats.artifacts import harmless
@@ -16,7 +17,6 @@ Format: TypeAlias = Callable[[Any], str]
 #: number of a row, and column
 Place: TypeAlias = tuple[int, str]
 
-MARKDOWN_SPECIAL = str.maketrans({character: f"\\{character}" for character in "\\`*_[]<>|"} | {"\n": " "})
 LATEX_SPECIAL = str.maketrans(
     {character: f"\\{character}" for character in "&%$#_{}"}
     | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "\n": " "}
@@ -44,6 +44,7 @@ class Table:
     :ivar headings: by column; otherwise its name.
     :ivar block: column whose values are headings of parts.
     :ivar bold: places of the best values; `marked` has those with an asterisk, which `note` explains.
+    :ivar paper: what LaTeX has instead.
     """
 
     name: str
@@ -56,6 +57,7 @@ class Table:
     marked: frozenset[Place] = frozenset()
     links: Mapping[Place, str] = field(default_factory=dict)
     note: str = ""
+    paper: Table | None = None
 
     @property
     def columns(self) -> list[str]:
@@ -110,6 +112,54 @@ class Table:
             yield f"{named(value)}: {self.caption}", headings, chosen
 
 
+@dataclass(frozen=True)
+class Column:
+    """A column: its name in CSV, and how a row gives its value.
+
+    :ivar value: attribute of a row, by default that of the name with _ for blanks, or a function of the row.
+    :ivar form: writes a value for people; by default, its type decides.
+    :ivar heading: what people read above it, if not its name.
+    """
+
+    name: str
+    value: str | Callable[[Any], object] = ""
+    form: Format | None = None
+    heading: str = ""
+
+    def of(self, row: Any) -> object:
+        """Return the value of a row."""
+        if callable(self.value):
+            return self.value(row)
+        return attrgetter(self.value or self.name.replace(" ", "_"))(row)
+
+
+class Joined:
+    """A row of a whole: it has the attributes of the row, and those of the whole that the row lacks."""
+
+    def __init__(self, whole: Any, row: Any) -> None:
+        self.whole, self.row = whole, row
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.row if hasattr(self.row, name) else self.whole, name)
+
+
+def joined(wholes: Iterable[object], rows: str) -> list[Joined]:
+    """List the rows of several wholes, which are in this attribute."""
+    return [Joined(whole, row) for whole in wholes for row in getattr(whole, rows)]
+
+
+def tabulate(name: str, caption: str, columns: Sequence[Column], rows: Iterable[object], **more: Any) -> Table:
+    """Make a table of declared columns.
+
+    :param rows: objects, of which the columns take values; a list has the values already.
+    :param more: further fields of the table.
+    """
+    cells = [row if isinstance(row, list) else [column.of(row) for column in columns] for row in rows]
+    formats = {column.name: column.form for column in columns if column.form}
+    headings = {column.name: column.heading for column in columns if column.heading}
+    return Table(name, caption, frame_of(cells, [column.name for column in columns]), formats, headings, **more)
+
+
 def frame_of(rows: Sequence[Sequence[object]], columns: Sequence[str]) -> pd.DataFrame:
     """Make a data frame whose whole numbers stay whole where some are unknown."""
     import pandas as pd
@@ -132,8 +182,7 @@ def _known(cell: Any) -> Any:
 
 def files_of(table: Table) -> dict[str, str]:
     """Write a table in all formats of files: name -> text."""
-    writers = {"csv": to_csv, "md": to_markdown, "tex": to_latex}
-    return {f"{table.name}.{ending}": write(table) for ending, write in writers.items()}
+    return {f"{table.name}.csv": to_csv(table), f"{table.name}.tex": to_latex(table.paper or table)}
 
 
 def to_csv(table: Table) -> str:
@@ -154,24 +203,11 @@ def frame_csv(frame: pd.DataFrame) -> str:
     return text
 
 
-def to_markdown(table: Table) -> str:
-    """Write a pipe table, with columns aligned in the source."""
-    grid = _marked(table, lambda text: text.translate(MARKDOWN_SPECIAL), "**{}**")
-    padded = []
-    for number, cells in zip(table.numeric(), zip(*grid, strict=True), strict=True):
-        width = max(3, *map(len, cells))
-        heading, *rest = (cell.rjust(width) if number else cell.ljust(width) for cell in cells)
-        padded.append([heading, "-" * (width - 1) + ":" if number else "-" * width, *rest])
-    note = f"\n{table.note.translate(MARKDOWN_SPECIAL)}\n" if table.note else ""
-    return "".join(f"| {' | '.join(line)} |\n" for line in zip(*padded, strict=True)) + note
-
-
 def to_latex(table: Table) -> str:
     """Write a table with a caption, a label and the rules of the package booktabs; each block has a line of its own."""
-    grid = _marked(table, to_tex, r"\textbf{{{}}}")
     kept = [place for place, column in enumerate(table.columns) if column != table.block]
     alignment = "".join("lr"[table.numeric()[place]] for place in kept)
-    lines = [" & ".join(cells[place] for place in kept) + r" \\" for cells in grid]
+    lines = [" & ".join(cells[place] for place in kept) + r" \\" for cells in _cells_in_tex(table)]
     blocks = [*table.frame[table.block]] if table.block else []
     for row in reversed([row for row, block in enumerate(blocks) if row == 0 or block != blocks[row - 1]]):
         lines[row + 1 : row + 1] = [
@@ -203,12 +239,11 @@ def to_tex(text: str) -> str:
     return typeset(text).translate(LATEX_SPECIAL)
 
 
-def _marked(table: Table, escape: Callable[[str], str], bold: str) -> list[list[str]]:
-    grid = [[escape(table.heading(column)) for column in table.columns]]
+def _cells_in_tex(table: Table) -> Iterator[list[str]]:
+    yield [to_tex(table.heading(column)) for column in table.columns]
     for row, texts in enumerate(table.shown()):
         cells = []
         for column, text in zip(table.columns, texts, strict=True):
-            cell = bold.format(escape(text)) if (row, column) in table.bold else escape(text)
-            cells.append(cell + escape("*") if (row, column) in table.marked else cell)
-        grid.append(cells)
-    return grid
+            cell = rf"\textbf{{{to_tex(text)}}}" if (row, column) in table.bold else to_tex(text)
+            cells.append(cell + to_tex("*") if (row, column) in table.marked else cell)
+        yield cells

@@ -11,8 +11,10 @@ from cort.formats import tables
 from cort.formats.artifacts import read_artifact, write_artifact
 from cort.formats.records import Ranking
 from cort.formats.runs import read_run, run_of
+from cort.reporting.figures import round_numbers
 from cort.reporting.format import MISSING
-from cort.reporting.sections import audit_panels, audits_table, round_numbers
+from cort.reporting.panels import audit_panels
+from cort.reporting.sections import audits_table
 from cort.reporting.tables import to_csv
 from cort.retrieval import auditing
 from cort.retrieval.audits import Audit, Exact, Milliseconds, Search

@@ -15,7 +15,8 @@ from cort.formats import tables
 from cort.formats.artifacts import read_artifact
 from cort.online.searcher import WARM_UP, Searcher
 from cort.reporting.format import MISSING
-from cort.reporting.results import Latencies
+from cort.reporting.published import mean_latencies
+from cort.reporting.results import Latencies, LatencyRow
 from cort.reporting.sections import latency_table
 from cort.reporting.tables import to_csv
 from cort.systems.timing import PARTS
@@ -104,20 +105,23 @@ def test_numbers_have_the_names_of_the_published_ones(tmp_path):
         row("dense+bm25", sequential=114.0),
         row("reranked", sequential=255.0),
     ]
-    found = {one["system"]: one["milliseconds"] for one in latency.published_form(results, "dev", rows)}
-    assert found == {
-        "bm25": {"1": 38.0, "32": 290.0},
-        "dense": {"1": 68.0},
-        "encoder-queries": {"1": 8.0},
-        "dense+bm25": {"1": 114.0},
-        "reranked": {"1": 255.0},
+    # Of a system that is gone.
+    rows.append(row("gone", sequential=1.0))
+    timed = SimpleNamespace(split="dev", rows=[LatencyRow(**one) for one in rows])
+    assert {*mean_latencies(results, timed)} == {
+        ("bm25", "dev", "latency", 0, 38.0),
+        ("bm25", "dev", "latency@32", 0, 290.0),
+        ("dense", "dev", "latency", 0, 68.0),
+        ("encoder-queries", "dev", "latency", 0, 8.0),
+        ("dense+bm25", "dev", "latency", 0, 114.0),
+        ("reranked", "dev", "latency", 0, 255.0),
     }
 
 
 def test_the_table_has_medians_of_parts_and_all_of_the_totals(tmp_path):
     hardware = {"processor": "Imagined <b>", "cores": 2, "memory_mb": 9, "gpus": ["One"]}
     found = {"split": "dev", "queries": 3, "depth": 10, "threads": 2, "hardware": hardware}
-    found |= {"rows": [row("bm25", bm25=38.5, sequential=38.5)], "latencies": []}
+    found |= {"rows": [row("bm25", bm25=38.5, sequential=38.5)]}
     path = tmp_path / "dev.json"
     path.write_text(json.dumps(found | {"software": {"python": "3.11", "java": None, "torch": "2"}}))
     table = latency_table([read_artifact(path, Latencies)])
@@ -214,7 +218,8 @@ def test_the_stage_measures_every_kind_of_system(built, tmp_path, monkeypatch, s
         assert means["sequential"] == pytest.approx(sum(means[part] for part in PARTS if part in means))
         assert ("concurrent" in means) == ("+" in row["system"])
         assert min(means.values()) > 0
-    assert {one["system"] for one in found["latencies"]} == {*systems, "encoder-queries"}
+    written = mean_latencies(experiment, read_artifact(output, Latencies))
+    assert {name for name, *_ in written} == {*systems, "encoder-queries"}
     assert "host" not in found["hardware"]
     assert found["software"]["pyserini"]
 

@@ -10,7 +10,7 @@ import pytest
 
 from cort import provenance
 from cort.formats.tables import write_table
-from cort.reporting.results import read_origin
+from cort.reporting.results import Input, read_origin
 from tests.support.common import fake_nvidia_smi
 from tests.support.vectors import shard, unit, without_precision
 
@@ -36,7 +36,7 @@ def test_each_input_is_listed_once_with_size_and_checksum_and_the_report_shows_t
     facts, inputs = read_origin(tmp_path / "provenance.json")
     assert facts["Python"] == platform.python_version()
     assert "torch 2." in facts["Libraries"]
-    assert inputs == [*map(tuple, expected)]
+    assert inputs == [Input(*one) for one in expected]
 
 
 def test_the_precisions_of_vectors_and_scores_are_recorded(tmp_path, record):

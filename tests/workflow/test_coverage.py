@@ -1,10 +1,12 @@
 """Which published numbers the shipped experiments compute, and how that is found."""
 
 from collections import Counter
+from types import SimpleNamespace
 
 import pytest
 
-from cort.latency import published_form
+from cort.reporting.published import mean_latencies
+from cort.reporting.results import LatencyRow
 from tests.support import coverage
 from tests.support.common import ROOT
 from tests.support.coverage import MSMARCO
@@ -100,10 +102,7 @@ def test_names_of_latencies_are_those_that_are_written(experiments):
     for name in experiment.config["latency"]["systems"]:
         batched = all(experiment.systems[part].batches for part in experiment.with_parts([name]))
         times = {key: {"mean": 1.0} for key in ("tokenize", "encode", "search", "sequential")}
-        rows += [{"system": name, "milliseconds": times, "batch": size} for size in ((1, 32) if batched else (1,))]
-    written = {
-        ("dev", one["system"], "latency" if size == "1" else f"latency@{size}")
-        for one in published_form(experiment, "dev", rows)
-        for size in one["milliseconds"]
-    }
+        rows += [LatencyRow(name, "cpu", size, 3, times) for size in ((1, 32) if batched else (1,))]
+    found = mean_latencies(experiment, SimpleNamespace(split="dev", rows=rows))
+    written = {(split, system, measure) for system, split, measure, *_ in found}
     assert coverage.Measured(experiment).latencies == written

@@ -36,6 +36,7 @@ from cort.config.load import ConfigError, complete, read
 from cort.config.collection import RequestLimits
 from cort.config.downloads import file_pattern, resolve
 from cort.config.experiment import Experiment
+from cort.reporting.registry import files_of_report
 from cort.retrieval.indexes import GRAPHS, INDEXES
 from cort.config import paths
 from cort.config.entries import any_of
@@ -101,7 +102,6 @@ config.update(experiment.config)
 explain_locks(partial(explain_lock, config["dataset"], CONFIGFILE, Path.cwd()))
 
 MODEL_FILES = ("model.safetensors", "config.json", "tokenizer.json", "tokenizer_config.json")
-TABLES = (".csv", ".md", ".tex")
 # Limits on what is asked of servers, which affect no result.
 ASKED = {name: value for name, value in config.get("endpoint", {}).items() if name != "model"}
 LIMITS = {
@@ -227,9 +227,10 @@ def index_files(kind):
     return multiext(paths.GRAPH.replace("{index}", kind), "meta.json", *INDEXES[kind].files)
 
 
-def table(name):
-    """A table of the report in all formats."""
-    return report(multiext(f"{paths.REPORT}tables/{name}", *TABLES), category="Tables")
+def reported_in(folder):
+    """Tables or figures of the report."""
+    files = [name for name in files_of_report(experiment) if name.startswith(folder)]
+    return report([paths.REPORT + name for name in files], category=folder.strip("/").capitalize())
 
 
 # Params.

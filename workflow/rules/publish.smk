@@ -123,19 +123,8 @@ rule report:
         papers=config["papers"],
     output:
         page=report(f"{paths.REPORT}index.html", category="Report"),
-        systems=table("systems"),
-        comparisons=table("comparisons"),
-        lists=table("lists"),
-        costs=table("costs"),
-        judged=table("judged"),
-        audits=table("audits"),
-        stages=table("stages"),
-        latency=table("latency"),
-        overlap=table("overlap"),
-        figures=report(
-            multiext(f"{paths.REPORT}figures/", "recall.svg", "costs.svg", "depths.svg", "audits.svg", "training.svg"),
-            category="Figures",
-        ),
+        tables=reported_in("tables/"),
+        figures=reported_in("figures/"),
         reproduction=report(
             multiext(paths.REPRODUCTION, "index.html", "numbers.csv") if config["papers"] else [],
             category="Reproduction",

@@ -9,7 +9,7 @@ from cort.evaluation.curves import Depths
 from cort.evaluation.measures import Measures
 from cort.reporting import figures
 from cort.reporting.figures import Line, Panel, round_numbers
-from cort.reporting.sections import depth_panels, recall_panels, training_panels
+from cort.reporting.panels import depth_panels, recall_panels, training_panels
 
 SVG = "{http://www.w3.org/2000/svg}"
 LINES = [Line("one <1>", [1.0, 2.0, 4.0], [0.1, 0.2, 0.3], 0, drop=4.0, bars=[(0, 0.5)] * 3)]
@@ -43,9 +43,7 @@ def test_lines_that_lie_on_each_other_are_told_apart():
         for look, (name, y) in enumerate(zip("abc", (0.6, 0.601, 0.62), strict=True))
     )
     assert (figures.lies_on(a, near), figures.lies_on(a, far)) == (True, False)
-    widths = [
-        figures.draw([Panel("", "x", "y", lines)], "").count("stroke-width: 5;") for lines in ([a, near], [a, far])
-    ]
+    widths = [figures.draw([Panel("", "x", "y", lines)]).count("stroke-width: 5;") for lines in ([a, near], [a, far])]
     # In the picture and in its legend.
     assert widths == [2, 0]
 
@@ -55,7 +53,7 @@ def test_labels_of_axes_are_inside_of_the_picture():
     points = [(208, 0.352), (512, 0.303), (1296, 0.303), (720, 0.346), (720, 0.405), (720, 0.418)]
     lines = [Line("Pareto front", [208, 720], [0.352, 0.418], 0, "faint")]
     lines += [Line(f"{x}", [x], [y], look, bars=[(y - 0.025, y + 0.026)]) for look, (x, y) in enumerate(points)]
-    svg = figures.draw([Panel("", "x", "nDCG@10", lines, round_numbers([208, 1296]))], "")
+    svg = figures.draw([Panel("", "x", "nDCG@10", lines, round_numbers([208, 1296]))])
     [place] = [one for one in ElementTree.fromstring(svg).iter(f"{SVG}text") if "".join(one.itertext()) == "nDCG@10"]  # noqa: S314
     # Of the baseline of a text that is turned, whose letters are left of it.
     assert float(place.get("x")) >= 0.75 * 9
@@ -86,9 +84,9 @@ def test_training_has_raw_smoothed_and_validation_loss():
 def test_a_drawing_is_the_same_twice_whatever_the_reader_has_set_and_well_formed():
     import matplotlib
 
-    once = figures.draw([PANEL, PANEL, PANEL], "")
+    once = figures.draw([PANEL, PANEL, PANEL])
     with matplotlib.rc_context({"font.size": 30, "axes.grid": False, "svg.fonttype": "path"}):
-        assert once == figures.draw([PANEL, PANEL, PANEL], "")
+        assert once == figures.draw([PANEL, PANEL, PANEL])
     assert "<dc:date>" not in once
     for text in ("one <1>", "a <b> & $c$"):
         assert texts(once).count(text) == 3
@@ -99,13 +97,13 @@ def test_a_drawing_is_the_same_twice_whatever_the_reader_has_set_and_well_formed
 
 def test_all_marks_of_an_axis_are_drawn_and_a_missing_figure_says_so():
     panel = Panel("t", "x", "y", [Line("one", [5.2, 10.3], [0.1, 0.2], 0)], [5.0, 10.0, 20.0])
-    assert {"5", "10", "20"} <= set(texts(figures.draw([panel], "")))
-    assert texts(figures.draw([], "nothing <here>")) == ["nothing <here>"]
+    assert {"5", "10", "20"} <= set(texts(figures.draw([panel])))
+    assert texts(figures.draw([])) == [figures.NOTHING]
 
 
 def test_an_axis_that_begins_at_zero_is_linear():
     panel = Panel("t", "x", "y", [Line("one", [0.0, 10.0], [0.1, 0.2], 0)], [0.0, 10.0])
-    assert {"0", "2", "10"} <= set(texts(figures.draw([panel], "")))
+    assert {"0", "2", "10"} <= set(texts(figures.draw([panel])))
     assert round_numbers([0.0, 3.0]) == []
 
 

@@ -6,8 +6,9 @@ import pytest
 from cort.evaluation.curves import Depths
 from cort.evaluation.measures import Judged, Measures
 from cort.reporting.published import COLUMNS, coverage, join, read_published, tables, values
-from cort.reporting.results import MeanLatency
+from cort.reporting.results import LatencyRow
 from cort.runtime.errors import InputError
+from tests.support.online import results_with
 
 #: row, value, system, measure, candidates -> our value
 NUMBERS = {
@@ -31,13 +32,16 @@ def joined(tmp_path):
         f"<P>,Table 1,{row},c,{value},{system},dev,{measure},{depth}," for row, value, system, measure, depth in NUMBERS
     ]
     (tmp_path / "n.csv").write_text("\n".join([",".join(COLUMNS), *lines, "Q,T,r,c,1,nobody,dev,AP,,why"]) + "\n")
-    latency = SimpleNamespace(latencies=[MeanLatency("bm25", "dev", {"1": 38.5, "32": 290.0})])
+    times = {1: 38.5, 32: 290.0}.items()
+    rows = [LatencyRow("bm25", "cpu", batch, 3, {"sequential": {"mean": value}}) for batch, value in times]
     judged = Judged(5, 3, results=8, unjudged=2, mean={"P@10": 0.3})
     measures = [Measures("bm25", "dev", 1, 1, {"RR@10": 0.1879, "RR@1000": 0.25}, judged=judged)]
     measures += [Measures("bm25", "test", 1, 1, {"RR@10": 0.9})]
     # Doubling the candidates adds 20 %, then 0.4 %; 3 and 10 are no powers of two.
     depths = [Depths("re", "dev", 1, 1, [1, 2, 3, 4, 10], {"RR@10": [0.25, 0.3, 0.3, 0.3012, 0.2]}, {})]
-    return join(read_published([tmp_path / "n.csv"]), values(measures, depths, [latency]))
+    latencies = [SimpleNamespace(split="dev", rows=rows)]
+    found = SimpleNamespace(experiment=results_with(tmp_path), measures=measures, depths=depths, latencies=latencies)
+    return join(read_published([tmp_path / "n.csv"]), values(found))
 
 
 def test_each_number_has_ours_beside_it_and_the_difference(joined):

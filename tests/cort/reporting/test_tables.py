@@ -3,6 +3,7 @@ import io
 import shutil
 import subprocess
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -10,9 +11,9 @@ from cort.evaluation.comparisons import Comparisons
 from cort.evaluation.measures import Measures
 from cort.formats.artifacts import write_artifact
 from cort.reporting import sections
-from cort.reporting.format import MINUS, MISSING, signed
+from cort.reporting.format import MINUS, MISSING, fixed, signed
 from cort.reporting.results import Job, read_all
-from cort.reporting.tables import Table, frame_of, to_csv, to_latex, to_markdown
+from cort.reporting.tables import Column, Table, frame_of, joined, tabulate, to_csv, to_latex
 from tests.support.online import results_with
 from tests.support.reporting import comparisons
 
@@ -53,15 +54,30 @@ def test_csv_has_all_digits_and_empty_cells():
     ]
 
 
-def test_markdown_is_aligned_escaped_and_marks_the_best():
-    lines = to_markdown(sections.systems_table(MEASURES)).splitlines()
-    assert len({len(line) for line in lines}) == 1
-    header = ["| split", "system", "queries", "relevant from", "RR@10", "R@50", "AP |"]
-    assert [cell.strip() for cell in lines[0].split(" | ")] == header
-    assert "cort\\_1\\|2" in lines[3]
-    assert (lines[3].count("**0.270**"), lines[2].count("**0.592**")) == (1, 1)
-    assert "0.187 |" in lines[2]
-    assert lines[2].rstrip(" |").endswith(MISSING)
+def test_the_best_of_a_split_are_bold():
+    table = sections.systems_table(MEASURES)
+    assert table.bold == {(1, "RR@10"), (0, "R@50"), (2, "AP")}
+    assert [row[4:] for row in table.shown()] == [
+        *(["0.187", "0.592", MISSING], ["0.270", MISSING, MISSING]),
+        [MISSING, MISSING, "0.333"],
+    ]
+
+
+def test_columns_take_attributes_or_functions_of_rows():
+    whole = SimpleNamespace(split="dev", size=9, parts=[SimpleNamespace(name="a", size=1), SimpleNamespace(name="b")])
+    columns = [Column("split"), Column("name of it", "name", heading="name"), Column("size")]
+    columns += [Column("half", lambda row: row.size / 2, fixed)]
+    table = tabulate("t", "of it.", columns, joined([whole], "parts"), block="split")
+    # The row wins; what it lacks is that of the whole.
+    assert rows_of(table) == [
+        ["split", "name of it", "size", "half"],
+        ["dev", "a", "1", "0.5"],
+        ["dev", "b", "9", "4.5"],
+    ]
+    assert table.shown() == [["dev", "a", "1", "0.500"], ["dev", "b", "9", "4.500"]]
+    assert [table.heading(name) for name in table.columns] == ["split", "name", "size", "half"]
+    with pytest.raises(AttributeError, match="color"):
+        tabulate("t", "", [Column("color")], joined([whole], "parts"))
 
 
 def test_latex_is_escaped_and_has_the_rules_of_booktabs():
@@ -123,7 +139,6 @@ def test_html_has_a_part_for_each_block_and_typeset_numbers():
 def test_a_table_without_rows_is_a_header():
     empty = sections.stages_table([])
     assert to_csv(empty) == "stage,jobs,total (s),longest job (s),peak memory (MB)\n"
-    assert to_markdown(empty).count("\n") == 2
     assert rows_of(sections.stages_table([Job("encode", 2, 4.125, 2.5, None)]))[1] == [
         "encode",
         "2",
@@ -145,11 +160,9 @@ def both(tmp_path):
 def test_significant_differences_have_an_asterisk_that_a_note_explains(both):
     systems = [replace(MEASURES[0], mean={"RR@10": 0.187}), Measures("cort_1", "dev", 1, 6980, {"RR@10": 0.274})]
     table = sections.systems_table(systems, both)
-    lines = to_markdown(table).splitlines()
-    assert [line.count("\\*") for line in lines] == [0, 0, 0, 1, 0, 1]
-    assert "**0.274**\\* |" in lines[3]
-    assert lines[-1].startswith("\\* differs significantly from bm25")
-    assert all(number in lines[-1] for number in ("10,000", "0.05"))
+    assert table.marked == {(1, "RR@10")}
+    assert table.note.startswith("* differs significantly from bm25")
+    assert all(number in table.note for number in ("10,000", "0.05"))
     assert r"\textbf{0.274}$^{*}$ \\" in to_latex(table)
     assert "*" not in to_csv(table)
 
