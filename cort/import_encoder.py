@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 
 # The pooler, pre-training heads, and buffers that older versions of transformers saved and newer ones recompute.
 DROPPED = re.compile(r"transformer\.(pooler\..+|cls\..+|predictions\..+|embeddings\.(position_ids|token_type_ids))")
-TRANSFORMER, PROJECTION = "transformer.", "f1."
+TRANSFORMER_PREFIX, PROJECTION_PREFIX = "transformer.", "f1."
 CODE = re.compile(r"GLOBAL (\S+)")
 FIX = "name the base model it was trained from, or another file"
 
@@ -76,9 +76,12 @@ def rename(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
 
     :param prefix: of the architecture; in a model with a head, the transformer's names begin with it.
     """
-    if any(name.startswith(TRANSFORMER) for name in tensors):
+    if any(name.startswith(TRANSFORMER_PREFIX) for name in tensors):
         return tensors
-    names = {name: name if name.startswith(PROJECTION) else TRANSFORMER + name.removeprefix(prefix) for name in tensors}
+    names = {
+        name: name if name.startswith(PROJECTION_PREFIX) else TRANSFORMER_PREFIX + name.removeprefix(prefix)
+        for name in tensors
+    }
     return {names[name]: value for name, value in tensors.items()}
 
 
@@ -107,9 +110,9 @@ def stage(options: Options) -> None:
     # All drawn weights are replaced.
     settings = take(EncoderSettings, options)
     encoder = new_encoder(options.base_model, settings, seed=0, cleaning=options.cleaning)
-    layers = nn.ModuleDict({TRANSFORMER[:-1]: encoder.transformer})
+    layers = nn.ModuleDict({TRANSFORMER_PREFIX[:-1]: encoder.transformer})
     if encoder.projection is not None:
-        layers[PROJECTION[:-1]] = encoder.projection
+        layers[PROJECTION_PREFIX[:-1]] = encoder.projection
     own = layers.state_dict()
     tensors = rename(tensors, f"{encoder.transformer.base_model_prefix}.")
     tensors = {name: value for name, value in tensors.items() if name in own or not DROPPED.fullmatch(name)}

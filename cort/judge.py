@@ -25,7 +25,7 @@ from cort.formats.records import Qrel, Text
 from cort.formats.runs import read_run
 from cort.formats.tables import PASSAGES, read_queries, select_texts
 from cort.models.endpoint import ask, refuse_nonsense
-from cort.models.prompts import GRADE
+from cort.models.prompts import GRADE_PROMPT
 from cort.retrieval.documents import group_passages
 from cort.runtime import cli
 from cort.runtime.sections import AnyFile, ParquetFile, Several, TrecFile, same_as
@@ -76,7 +76,7 @@ def stage(options: Options) -> None:
     log.info("%d runs, %d pairs of a query and a passage", len(options.runs), len(pool))
     texts = select_texts(options.passages, PASSAGES, [doc_id for _, _, doc_id in pool])
     pairs = [f"Query: {queries[query_id]}\n\nPassage:\n{texts[doc_id]}" for query_id, _, doc_id in pool]
-    grades = [grade_of(answer) for answer in ask(GRADE, pairs, options, options.cache)]
+    grades = [grade_of(answer) for answer in ask(GRADE_PROMPT, pairs, options, options.cache)]
     refuse_nonsense(grades.count(NONE), len(grades), "a grade from 0 to 3")
     best: dict[tuple[str, str], int] = {}
     for (query_id, judged, _), grade in zip(pool, grades, strict=True):

@@ -20,7 +20,7 @@ from cort.config.collection import LanguageModel, Lengths
 from cort.config.fields import Seed
 from cort.formats.tables import DOC_IDS, PASSAGES, iter_batches, select_texts, write_table
 from cort.models.endpoint import ask, refuse_nonsense
-from cort.models.prompts import QUERY
+from cort.models.prompts import QUERY_PROMPT
 from cort.retrieval.documents import document_of, hash_of, split_of
 from cort.runtime import cli
 from cort.runtime.sections import AnyFile, ParquetFile, Several, Text, default_of, same_as
@@ -60,7 +60,7 @@ def stage(options: Options) -> None:
     """Ask, and write all queries: `cort.generate` drops and counts empty and long ones."""
     drawn = draw_passages(options)
     texts = select_texts(options.passages, PASSAGES, drawn)
-    answers = ask(QUERY, [texts[doc_id] for doc_id in drawn], options, options.cache)
+    answers = ask(QUERY_PROMPT, [texts[doc_id] for doc_id in drawn], options, options.cache)
     queries = [answer.strip("\"'“”„«» ") for answer in answers]
     nonsense = sum(not 0 < count_words(query) <= default_of(Lengths, "max_words") for query in queries)
     refuse_nonsense(nonsense, len(queries), "a query")

@@ -25,7 +25,7 @@ from cort.models.transformer import count_tokens, reads_segments
 from cort.runtime.imports import sentence_transformers
 
 # Settings of the tokenizer that are kept. All others are written here, so that none names a class or custom code.
-KEPT = ("bos_token", "eos_token", "unk_token", "sep_token", "cls_token", "mask_token")
+SPECIAL_TOKENS = ("bos_token", "eos_token", "unk_token", "sep_token", "cls_token", "mask_token")
 EMBEDDING, TOKENS, SCORES = "sentence_embedding", "token_embeddings", "scores"
 
 
@@ -64,7 +64,7 @@ def set_tokenizer(module: Any, base_model: str | Path, length: int, segment: int
     template = replace(load_template(base_model, count_tokens(module.model)), segment=segment)
     own = tokenizer_folder(base_model)
     names = ["input_ids", *(["token_type_ids"] if module.reads_segments else []), "attention_mask"]
-    special = {name: token for name, token in read_special_tokens(own).items() if name in KEPT and token}
+    special = {name: token for name, token in read_special_tokens(own).items() if name in SPECIAL_TOKENS and token}
     tokenizer = framed(own / "tokenizer.json", template, cleaning)
     # No class of its own: those of models rebuild parts of tokenizer.json.
     module.processor = PreTrainedTokenizerFast(

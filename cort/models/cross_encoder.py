@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -127,15 +128,9 @@ class Pairs:
     #: whether the model has convolutions, whose last bits depend on the number of rows
     convolves = False
 
-    def score(
-        self, model: nn.Module, queries: Rows, passages: Rows, device: torch.device, token_budget: int | None = None
-    ) -> Tensor:
+    def score(self, model: nn.Module, queries: Rows, passages: Rows, device: torch.device) -> Tensor:
         """Score pair i of query row ``queries[i]`` and passage row ``passages[i]``; returns logits (pairs,)."""
-
-        def forward(sequences: Sequences) -> Tensor:
-            return forward_by_length(model, sequences, device, token_budget)
-
-        return self.scores(forward, queries, passages)
+        return self.scores(partial(forward_by_length, model, device=device), queries, passages)
 
     def scores(self, forward: Callable[[Sequences], Tensor], queries: Rows, passages: Rows) -> Tensor:
         """Score pairs with `forward`; returns logits (pairs,)."""

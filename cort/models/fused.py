@@ -18,7 +18,7 @@ from cort.models.transformer import agrees
 #: architectures whose layers were compared with those of transformers
 BERT_LIKE = ("albert", "bert", "electra", "roberta", "xlm-roberta")
 # Names of a linear layer and its activation in a module.
-PAIRS = (("dense", "intermediate_act_fn"), ("ffn", "activation"))
+LAYERS = (("dense", "intermediate_act_fn"), ("ffn", "activation"))
 # Rows for which oneDNN lays weights out; numbers in a sum of about 1, and its largest error in units of the precision.
 ROWS, SIZE, TOLERANCE = 1_024, 256, 32
 
@@ -55,7 +55,7 @@ def fuse_linear_layers(transformer: Any) -> None:
         return
     with torch.no_grad():
         for module in list(transformer.modules()):
-            for linear, activation in PAIRS:
+            for linear, activation in LAYERS:
                 if kind := _gelu(getattr(module, activation, None)):
                     setattr(module, linear, FusedLinear(getattr(module, linear), kind))
                     setattr(module, activation, nn.Identity())

@@ -31,7 +31,7 @@ from cort.models.tokenizer import load_template
 
 WEIGHTS = "model.safetensors"
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json")
-QUERY, PASSAGE = 0, 1
+QUERY_SEGMENT, PASSAGE_SEGMENT = 0, 1
 # One kernel for exact matches, and ten for bins of cosines.
 MEANS = (1.0, *(round(0.9 - 0.2 * step, 1) for step in range(10)))
 WIDTHS = (0.001, *(0.1,) * 10)
@@ -72,7 +72,7 @@ class KernelPooling(nn.Module):
         """Score ``input_ids``, ``attention_mask``, ``token_type_ids`` of shape (batch, length); returns (batch,)."""
         mask, segments = batch["attention_mask"].bool(), batch["token_type_ids"]
         words = self.vectors(batch["input_ids"])  # (batch, length, e)
-        in_query, in_passage = mask & (segments == QUERY), mask & (segments == PASSAGE)
+        in_query, in_passage = mask & (segments == QUERY_SEGMENT), mask & (segments == PASSAGE_SEGMENT)
         # Queries come first; columns without words of any query, or of any passage, need not be compared.
         sizes = in_query.sum(1)
         first, second = slice(0, max(int(sizes.max()), 1)), slice(min(int(sizes.min()), words.shape[1] - 1), None)
@@ -144,13 +144,13 @@ class WordPairs(Pairs):
         query, passage = (
             part._replace(counts=np.minimum(part.counts, most), segment=segment)
             for part, most, segment in (
-                (queries, self.model.query_length, QUERY),
-                (passages, self.model.max_length, PASSAGE),
+                (queries, self.model.query_length, QUERY_SEGMENT),
+                (passages, self.model.max_length, PASSAGE_SEGMENT),
             )
         )
         template, empty = self.model.template, (query.counts + passage.counts == 0).astype(np.int64)
         # Two empty texts become a token that belongs to neither.
-        return Sequences((query, passage, constant((template.pad,), empty, PASSAGE + 1)), template)
+        return Sequences((query, passage, constant((template.pad,), empty, PASSAGE_SEGMENT + 1)), template)
 
 
 def new_kernel_pooling(

@@ -30,13 +30,13 @@ from cort.models.batching import FramedTexts, Lengths, Rows, Sequences, constant
 from cort.models.building import TOKENS, dense, routed
 from cort.models.cross_encoder import Pairs
 from cort.models.layout import model_fingerprint
-from cort.models.modules import KINDS, OWN, WEIGHTS, TextModel, route
+from cort.models.modules import KINDS, MODULE_CLASSES, WEIGHTS, TextModel, route
 from cort.models.settings import PairSettings
 from cort.models.tokenizer import load_tokenizer, special_id
 from cort.models.transformer import forward_apart, forward_by_length, single
 
 # Pairs whose tokens are compared at once; the vectors of each pair are copied.
-PAIRS_AT_ONCE = 1_024
+COMPARED_AT_ONCE = 1_024
 # Numbers in the padded vectors of queries, and of passages, that are held while their pairs are scored.
 NUMBERS_AT_ONCE = 1 << 26
 # Similarity of a query token to a passage without tokens, which thus ranks last: lower than any other, however vectors
@@ -94,7 +94,7 @@ class WeightedTokens(nn.Module):
         return module
 
 
-OWN["cort.models.late_interaction.WeightedTokens"] = WeightedTokens
+MODULE_CLASSES["cort.models.late_interaction.WeightedTokens"] = WeightedTokens
 
 
 class LateInteraction(TextModel):
@@ -209,7 +209,9 @@ class InteractingPairs(Pairs):
 
     def _compare(self, queries: Tensor, passages: Tensor, query_of: Rows, passage_of: Rows) -> Tensor:
         """Score pairs of rows of vectors; returns (pairs,)."""
-        places = (torch.split(torch.from_numpy(of).to(queries.device), PAIRS_AT_ONCE) for of in (query_of, passage_of))
+        places = (
+            torch.split(torch.from_numpy(of).to(queries.device), COMPARED_AT_ONCE) for of in (query_of, passage_of)
+        )
         parts = [
             max_similarity(queries[query], passages[passage], self.model.similarity)
             for query, passage in zip(*places, strict=True)

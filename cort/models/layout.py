@@ -27,7 +27,7 @@ PROMPTED = "include_prompt"
 #: what `cort.models.pair_prompt` puts around queries and passages
 PAIR_PROMPT = "pair_prompt.json"
 #: settings of a Transformer module; older releases of sentence-transformers named the file after the model
-TRANSFORMER = "sentence_*_config.json"
+TRANSFORMER_SETTINGS = "sentence_*_config.json"
 #: settings of an adapter (LoRA), which belongs to another model
 ADAPTER = "adapter_config.json"
 # Upper limit of a length in tokens and of a vector's size.
@@ -214,7 +214,7 @@ def read_length(folder: str | Path, kind: str) -> int | None:
 
 def transformer_settings(folder: Path) -> Settings:
     """Open the settings of a Transformer module."""
-    return Settings(next(iter(sorted(folder.glob(TRANSFORMER))), folder / TRANSFORMER))
+    return Settings(next(iter(sorted(folder.glob(TRANSFORMER_SETTINGS))), folder / TRANSFORMER_SETTINGS))
 
 
 def model_max_length(folder: Path) -> int | None:

@@ -51,7 +51,7 @@ KNOWN = (
     *("SpladePooling", "SparseStaticEmbedding", "MultiVectorMask", "WordWeights", "Dropout", "LayerNorm"),
 )
 #: modules of this project -> their classes, by the name in modules.json
-OWN: dict[str, type[nn.Module]] = {}
+MODULE_CLASSES: dict[str, type[nn.Module]] = {}
 PACKAGES = ("sentence_transformers.", "pylate.models.Dense.")
 WEIGHTS = "model.safetensors"
 # Modules with weights in a file of their own.
@@ -78,9 +78,9 @@ class Framing(NamedTuple):
 class Texts(FramedTexts):
     """Texts of one kind, to be encoded."""
 
-    def encode(self, model: nn.Module, rows: Rows, device: torch.device, token_budget: int | None = None) -> Tensor:
+    def encode(self, model: nn.Module, rows: Rows, device: torch.device) -> Tensor:
         """Encode rows in sub-batches of similar length (`forward_by_length`); returns (len(rows), e)."""
-        return forward_by_length(model, self.sequences(rows), device, token_budget)  # (rows, e)
+        return forward_by_length(model, self.sequences(rows), device)  # (rows, e)
 
     def vectors(self, encoder: Any, rows: Rows, device: torch.device) -> Vectors:
         """Encode rows for an index: in single precision, and normalized to length 1 except for inner products."""
@@ -311,7 +311,7 @@ def load_modules(folder: str | Path, kind: str, precision: str = "fp32") -> Any:
             kwargs |= without_flash(module.folder, transformer_settings(module.folder).get("model_kwargs", dict))
         loader = getattr(library, CLASSES[kind])
         with refusing(folder, "no complete model", f"a {CLASSES[kind]} of sentence-transformers"):
-            model = quiet(loader._load_with_module_classes)(str(folder), OWN, model_kwargs=kwargs, **options)
+            model = quiet(loader._load_with_module_classes)(str(folder), MODULE_CLASSES, model_kwargs=kwargs, **options)
             for module in model.modules():
                 if _reads(module, "Transformer", "MLMTransformer", "SparseStaticEmbedding"):
                     open_tokenizer(Path(module.tokenizer.name_or_path), module.tokenizer)
@@ -333,8 +333,8 @@ def check_folder(folder: Path, kind: str) -> None:
 
 
 def _check_module(root: Path, module: Module, kind: str) -> None:
-    custom = module.type and not module.type.startswith(PACKAGES) and module.type not in OWN
-    if custom or (module.name not in KNOWN and module.type not in OWN):
+    custom = module.type and not module.type.startswith(PACKAGES) and module.type not in MODULE_CLASSES
+    if custom or (module.name not in KNOWN and module.type not in MODULE_CLASSES):
         found = f"the module {shorten(module.type)}{', custom code' * bool(custom)}"
         raise input_error(root / MODULES, found, ", ".join(KNOWN), ELSEWHERE)
     if module.name in WEIGHTED and not (module.folder / WEIGHTS).is_file():

@@ -20,10 +20,10 @@ from cort.models.fused import BERT_LIKE
 from cort.models.transformer import PRECISIONS, agrees, replace_forward
 
 #: name of the attention in transformers
-NAME = "cort_packed"
+ATTENTION = "cort_packed"
 # Lengths of sequences that are compared with those in double precision, their heads, and the largest error of their
 # numbers, which are about 1.
-LENGTHS, HEADS, TOLERANCE = (5, 64, 1, 17), 4, 0.1
+PROBE_LENGTHS, HEADS, TOLERANCE = (5, 64, 1, 17), 4, 0.1
 # Flash attention takes heads of such sizes.
 MULTIPLE, LARGEST = 8, 256
 
@@ -33,10 +33,10 @@ def pack(transformer: Any) -> None:
     from transformers import AttentionInterface, AttentionMaskInterface
     from transformers.masking_utils import sdpa_mask
 
-    AttentionInterface.register(NAME, _attention)
-    AttentionMaskInterface.register(NAME, sdpa_mask)
+    AttentionInterface.register(ATTENTION, _attention)
+    AttentionMaskInterface.register(ATTENTION, sdpa_mask)
     base = transformer.base_model
-    base.set_attn_implementation(NAME)
+    base.set_attn_implementation(ATTENTION)
     replace_forward(base, partial(_without_mask, base.forward))
     replace_forward(base.encoder, partial(_packed, base.encoder.forward))
 
@@ -53,8 +53,8 @@ def can_pack(transformer: Any, device: torch.device, precision: str) -> bool:
 @cache
 def is_right(precision: str, device: torch.device, size: int) -> bool:
     """Tell whether a device computes attention and its gradients right in a precision."""
-    inputs = torch.randn(3, 1, HEADS, sum(LENGTHS), size, generator=torch.Generator().manual_seed(1))
-    lengths = np.array(LENGTHS)
+    inputs = torch.randn(3, 1, HEADS, sum(PROBE_LENGTHS), size, generator=torch.Generator().manual_seed(1))
+    lengths = np.array(PROBE_LENGTHS)
 
     def compute(kind: torch.dtype, where: torch.device) -> Tensor:
         states = inputs.to(where, kind).requires_grad_()

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 #: characters of private use that stand for the texts
-QUERY, PASSAGE = "\ue000", "\ue001"
+QUERY_MARK, PASSAGE_MARK = "\ue000", "\ue001"
 # Beginnings and ends of texts that tokenizers treat differently.
 PROBES = ("a", "A", "1", "?", "(", ".", ",", '"', "'s", "-", "é", "中", "\n", "the end.", "a)")
 FIX = "use another model, or its conversion to sequence classification"
@@ -51,7 +51,7 @@ class PairPrompt:
 
 
 def render(source: str | Path, module: Any, prompt: str | None) -> str:
-    """Render the chat template of a Transformer module with `QUERY` and `PASSAGE`.
+    """Render the chat template of a Transformer module with `QUERY_MARK` and `PASSAGE_MARK`.
 
     :param prompt: the system's message.
     :raises InputError: without a template for the roles query and document.
@@ -62,20 +62,20 @@ def render(source: str | Path, module: Any, prompt: str | None) -> str:
     if failure := formatter.pair_roles_failure(arguments):
         expected = "a chat template with the roles query and document, beside the tokenizer"
         raise input_error(source, f"no usable chat template: {failure}", expected, "add chat_template.jinja")
-    messages = [formatter.pair_to_messages((QUERY, PASSAGE))]
+    messages = [formatter.pair_to_messages((QUERY_MARK, PASSAGE_MARK))]
     if prompt:
         messages = formatter.prepend_prompt_to_messages(messages, prompt)
     return str(module.processor.apply_chat_template(messages[0], tokenize=False, **arguments))
 
 
 def divide(source: str | Path, text: str, tokenizer: Tokenizer) -> PairPrompt:
-    """Divide a prompt with `QUERY` and `PASSAGE` where no text is joined to it.
+    """Divide a prompt with `QUERY_MARK` and `PASSAGE_MARK` where no text is joined to it.
 
     :raises InputError: unless it has each of them once, in this order.
     """
-    before, found, rest = text.partition(QUERY)
-    between, second, after = rest.partition(PASSAGE)
-    if not (found and second) or any(mark in before + between + after for mark in (QUERY, PASSAGE)):
+    before, found, rest = text.partition(QUERY_MARK)
+    between, second, after = rest.partition(PASSAGE_MARK)
+    if not (found and second) or any(mark in before + between + after for mark in (QUERY_MARK, PASSAGE_MARK)):
         raise input_error(source, "a prompt without one query before one passage", "each once", FIX)
     head, query_start = _border(source, tokenizer, before, True)
     # What follows the query may be divided twice; the end of the piece goes with the passage.

@@ -1,6 +1,6 @@
 """What an endpoint is asked. Each prompt ends before a text, and is part of the key that an answer is kept by."""
 
-QUERY = """\
+QUERY_PROMPT = """\
 Below is a passage from a collection of documents. Write one query for which this passage is a good result, as a user \
 of a search engine would type it: short, specific, and in other words than the passage where that is natural. Write it \
 in the language of the passage. Answer with the query alone, on one line, without quotation marks.
@@ -8,7 +8,7 @@ in the language of the passage. Answer with the query alone, on one line, withou
 Passage:
 """
 
-GRADE = """\
+GRADE_PROMPT = """\
 Below are a query that somebody typed into a search engine, and a passage. Decide what the user most likely wants to \
 know, and how well the passage tells it. Judge only what the passage says, and choose one grade:
 

@@ -39,7 +39,7 @@ PROMPT_NAMES = {"query": ("query",), "passage": ("document", "passage", "corpus"
 RELEVANT = re.compile("relevant|related|positive|match|true|yes")
 IRRELEVANT = re.compile("(not |non |no |ir|un|non)(relevant|related|match)|negative|false|no")
 # Precision in which weights stay as they are on disk.
-OWN = "own"
+AS_STORED = "own"
 # Texts that show how a model frames them. The longest, whose beginning is unlike its end, is truncated unless the limit
 # is higher.
 PROBES = ("a", "a title. And a text: 1 2 3?", "b a " + "a b " * 1_000)
@@ -59,9 +59,9 @@ def load_released(folder: Path, kind: str, wanted: Mapping[str, Any]) -> Any:
     stored = MODELS[kind].kind if kind in MODELS else kind
     check_released(folder, stored)
     if kind == "late_interaction" and is_encoder(folder):
-        model = _of_tokens(load_modules(folder, "encoder", OWN))
+        model = _of_tokens(load_modules(folder, "encoder", AS_STORED))
     else:
-        model = load_modules(folder, stored, OWN)
+        model = load_modules(folder, stored, AS_STORED)
     if kind == "cross_encoder":
         return _cross_encoder(folder, model, wanted)
     if kind == "dense":

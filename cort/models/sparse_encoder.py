@@ -28,7 +28,7 @@ from cort.runtime.errors import input_error
 
 # With normalised states of n numbers, the logits of a text's own tokens are up to sqrt(n) times the size of embeddings,
 # and those of others are random, with this size as standard deviation. A new head subtracts so many sizes from both.
-OWN, OTHERS = 0.31, 3.5
+OWN_TOKENS, OTHER_TOKENS = 0.31, 3.5
 
 
 class SparseEncoder(TextModel):
@@ -127,7 +127,7 @@ def predict_own_tokens(model: Any) -> None:
             nn.init.eye_(layer.weight)
     embeddings = model.get_output_embeddings()
     size, width = embeddings.weight.norm(dim=1).mean().item(), embeddings.in_features
-    nn.init.constant_(embeddings.bias, -size * min(OTHERS, OWN * width**0.5))
+    nn.init.constant_(embeddings.bias, -size * min(OTHER_TOKENS, OWN_TOKENS * width**0.5))
 
 
 def without_query_model(encoder: SparseEncoder, weights: Tensor) -> SparseEncoder:

@@ -7,7 +7,7 @@ import logging
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +20,8 @@ from cort.runtime.machine import name_of_processor
 from cort.runtime.progress import Counter
 
 log = logging.getLogger(__name__)
+
+Members: TypeAlias = npt.NDArray[np.intp]
 
 # Tokens of text for which there must be room after a prompt.
 LEAST_AFTER_PROMPT = 4
@@ -80,17 +82,9 @@ def forward_by_length(
     :param token_budget: padded tokens per sub-batch, or tokens if `packed`; by default from `TOKEN_BUDGETS`.
     :returns: one output per sequence, in order, shape (sequences, ...).
     """
-    parts: list[Tensor] = []
-    order: list[npt.NDArray[np.intp]] = []
-    for members in by_length(sequences.lengths, token_budget or TOKEN_BUDGETS[device.type], packed):
-        batch = sequences.batch(members)
-        batch |= {name: sent(value, device) for name, value in batch.items() if isinstance(value, Tensor)}
-        if (packed or device.type == "cuda") and not sequences.template.left:
-            batch["packing"] = Packing.of(sequences.lengths[members], batch["input_ids"].shape[1]).on(device)
-        parts.append(model(batch))  # (members, ...)
-        order.append(members)
-    inverse = np.argsort(np.concatenate(order), kind="stable")
-    return torch.cat(parts)[sent(torch.from_numpy(inverse), device)]
+    order = list(by_length(sequences.lengths, token_budget or TOKEN_BUDGETS[device.type], packed))
+    parts = [model(_sent_batch(sequences, members, device, packed=packed)) for members in order]
+    return _as_given(parts, order, device)
 
 
 def forward_apart(
@@ -107,19 +101,31 @@ def forward_apart(
     :param keys: as of `apart`, as is `full`.
     :returns: one output per sequence, in order, shape (sequences, ...).
     """
-    parts: list[Tensor] = []
-    order: list[npt.NDArray[np.intp]] = []
+    parts, order = [], []
     for members in apart(keys, TOKEN_BUDGETS[device.type], full):
-        batch = sequences.batch(members, int(keys[0][members[0]]))
-        batch |= {name: sent(value, device) for name, value in batch.items() if isinstance(value, Tensor)}
-        if device.type == "cuda" and not sequences.template.left:
-            batch["packing"] = Packing.of(sequences.lengths[members], batch["input_ids"].shape[1]).on(device)
+        outputs = model(_sent_batch(sequences, members, device, int(keys[0][members[0]])))
         # Repetitions of the last member stand at the end.
         found = 1 + int((members != members[-1]).sum())
-        parts.append(model(batch)[:found])  # (found, ...)
+        parts.append(outputs[:found])
         order.append(members[:found])
+    return _as_given(parts, order, device)
+
+
+def _sent_batch(
+    sequences: Sequences, members: Members, device: torch.device, width: int = 1, packed: bool = False
+) -> dict[str, Any]:
+    """Frame some sequences on a device, and say where each begins if layers may read them without padding."""
+    batch: dict[str, Any] = sequences.batch(members, width)
+    batch |= {name: sent(value, device) for name, value in batch.items() if isinstance(value, Tensor)}
+    if (packed or device.type == "cuda") and not sequences.template.left:
+        batch["packing"] = Packing.of(sequences.lengths[members], batch["input_ids"].shape[1]).on(device)
+    return batch
+
+
+def _as_given(parts: Sequence[Tensor], order: Sequence[Members], device: torch.device) -> Tensor:
+    """Join the outputs of batches, and give them the order of the sequences."""
     inverse = np.argsort(np.concatenate(order), kind="stable")
-    return torch.cat(parts)[sent(torch.from_numpy(inverse), device)]
+    return torch.cat(list(parts))[sent(torch.from_numpy(inverse), device)]
 
 
 @contextmanager

@@ -23,9 +23,9 @@ from cort.runtime.files import atomic_file
 
 log = logging.getLogger(__name__)
 
-NAME = "checkpoint.safetensors"
+FILE = "checkpoint.safetensors"
 # Of the file's metadata; the order of several would be random.
-KEY = "checkpoint"
+METADATA_KEY = "checkpoint"
 
 
 class Checkpoint(NamedTuple):
@@ -51,7 +51,7 @@ class Checkpoints:
     """
 
     def __init__(self, folder: str | Path, identify: Callable[[], str], every: float) -> None:
-        self.path, self.every, self._identity = Path(folder) / NAME, every, cache(identify)
+        self.path, self.every, self._identity = Path(folder) / FILE, every, cache(identify)
 
     def newest(self) -> Checkpoint | None:
         """Read the checkpoint of this training, if there is one."""
@@ -62,7 +62,7 @@ class Checkpoints:
 
         try:
             with safe_open(self.path, "pt") as file:
-                digest, state = json.loads((file.metadata() or {})[KEY])
+                digest, state = json.loads((file.metadata() or {})[METADATA_KEY])
                 if state["identity"] != self._identity():
                     log.info("%s belongs to another training: ignored", self.path)
                     return None
@@ -88,7 +88,7 @@ class Checkpoints:
         text = json.dumps({"identity": self._identity(), **checkpoint.state}, default=methodcaller("tolist"))
         state = json.loads(text)
         with atomic_file(self.path) as temporary:
-            save_file(tensors, temporary, {KEY: json.dumps([digest_of(tensors, state), state])})
+            save_file(tensors, temporary, {METADATA_KEY: json.dumps([digest_of(tensors, state), state])})
 
     def remove(self) -> None:
         """Remove the checkpoint, and the folder if nothing else is in it."""

@@ -33,7 +33,7 @@ Rows: TypeAlias = npt.NDArray[np.int64]
 MicroBatch: TypeAlias = Rows
 
 # Tokens whose activations are kept by default where memory does not decide.
-KEPT = 8_192
+TOKENS_KEPT = 8_192
 # Padded tokens that are computed at once, if activations of so many are kept.
 AT_ONCE = {"cpu": 1_024, "cuda": 16_384}
 # Numbers that processes add up at once: 64 MB of gradients in fp32.
@@ -151,7 +151,7 @@ def tokens_kept(settings: TrainingSettings, model: nn.Module, device: torch.devi
     """
     config = getattr(getattr(model, "transformer", None), "config", None)
     if settings.tokens_at_once or device.type == "cpu" or config is None:
-        return settings.tokens_at_once or KEPT
+        return settings.tokens_at_once or TOKENS_KEPT
     weights = sum((16 if parameter.requires_grad else 4) * parameter.numel() for parameter in model.parameters())
     size = 20 * PRECISIONS[settings.precision].itemsize * config.num_hidden_layers * config.hidden_size
     left: int = torch.cuda.get_device_properties(device).total_memory // 2 - weights
@@ -164,7 +164,7 @@ def room_of(settings: TrainingSettings, device: torch.device, processes: int, pa
     On a CPU, with SQuAD's triples, 96 per update, 1.10 tokens are computed per real token; with four times the budget
     1.26, and with one mini-batch at a time 1.60.
     """
-    kept = settings.tokens_at_once or KEPT
+    kept = settings.tokens_at_once or TOKENS_KEPT
     limit = inf if settings.gradient_checkpointing else kept * processes
     return Room(limit, min(kept, AT_ONCE[device.type]), packed)
 

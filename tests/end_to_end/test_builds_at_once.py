@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import yaml
 
-from cort.models.prompts import QUERY
+from cort.models.prompts import QUERY_PROMPT
 from tests.support.common import md5_of, wait_until
 from tests.support.forking import snakemake
 from tests.support.misbehaving_server import Step, serving
@@ -32,7 +32,7 @@ def test_each_file_is_transferred_once_and_each_text_asked_once(tmp_path, monkey
     def answer(prompt):
         """Answer when both have begun to ask."""
         wait_until(lambda: all(log.exists() and "waiting for other" in log.read_text("utf-8") for log in logs))
-        return prompt.removeprefix(QUERY)
+        return prompt.removeprefix(QUERY_PROMPT)
 
     with serving() as files, model_server() as model, ThreadPoolExecutor() as pool:
         url = files.serve("/collection.tsv", passages, Step(pause=1))

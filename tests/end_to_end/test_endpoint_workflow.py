@@ -12,7 +12,7 @@ import yaml
 from cort.formats.judgements import iter_qrels
 from cort.formats.runs import read_run
 from cort.formats.tables import QRELS, QUERIES, read_table
-from cort.models.prompts import GRADE, QUERY
+from cort.models.prompts import GRADE_PROMPT, QUERY_PROMPT
 from cort.retrieval.documents import document_of, hash_of, split_of
 from tests.support.changes import planned_jobs
 from tests.support.common import texts_by_id
@@ -30,10 +30,10 @@ ASKED = {"dev": 6, "test": 8}
 
 def answer(prompt):
     """Three words of a passage; a grade by the number of words that it shares with the query; sometimes nonsense."""
-    if prompt.startswith(QUERY):
-        words = prompt.removeprefix(QUERY).split()
+    if prompt.startswith(QUERY_PROMPT):
+        words = prompt.removeprefix(QUERY_PROMPT).split()
         return "" if "nello" in words[:20] else " ".join(words[:3])
-    query, _, passage = prompt.removeprefix(GRADE + "Query: ").partition("\n\nPassage:\n")
+    query, _, passage = prompt.removeprefix(GRADE_PROMPT + "Query: ").partition("\n\nPassage:\n")
     grade = min(len({*query.split()} & {*passage.split()}), 3)
     return "no idea" if grade == 0 else f"**{grade}**"
 
@@ -87,15 +87,15 @@ def test_the_smallest_hashes_of_each_split_are_asked_about_once(results, server)
     for split, number in ASKED.items():
         own = [doc_id for doc_id in texts if split_of(document_of(doc_id), [*ASKED], SEED) == split]
         drawn = sorted(own, key=lambda doc_id: hash_of(SEED, doc_id))[:number]
-        expected.update(QUERY + texts[doc_id] for doc_id in drawn)
+        expected.update(QUERY_PROMPT + texts[doc_id] for doc_id in drawn)
         counts = json.loads((results / f"raw/imported/counts.{split}.json").read_text("utf-8"))
         queries = read_table(results / f"collection/queries.{split}.parquet", QUERIES)["text"].to_pylist()
-        answers = [answer(QUERY + texts[doc_id]) for doc_id in drawn]
+        answers = [answer(QUERY_PROMPT + texts[doc_id]) for doc_id in drawn]
         assert sorted(queries) == sorted(filter(None, answers))
         assert counts["dropped: fewer than 3 words"] == answers.count("")
         judged = {qrel.doc_id for _, qrel in iter_qrels(results / f"raw/imported/qrels.{split}.tsv")}
-        assert judged == {document_of(doc_id) for doc_id in drawn if answer(QUERY + texts[doc_id])}
-    assert Counter({prompt: n for prompt, n in server.answered.items() if prompt.startswith(QUERY)}) == expected
+        assert judged == {document_of(doc_id) for doc_id in drawn if answer(QUERY_PROMPT + texts[doc_id])}
+    assert Counter({prompt: n for prompt, n in server.answered.items() if prompt.startswith(QUERY_PROMPT)}) == expected
 
 
 def test_the_pool_of_all_systems_is_judged_once(results, server):
@@ -107,8 +107,10 @@ def test_the_pool_of_all_systems_is_judged_once(results, server):
             for doc_id in ranking.doc_ids:
                 documents.setdefault(document_of(doc_id), doc_id)
             pool |= {(ranking.query_id, *pair) for pair in [*documents.items()][:DEPTH]}
-    prompts = [f"{GRADE}Query: {queries[int(query)]}\n\nPassage:\n{texts[passage]}" for query, _, passage in pool]
-    asked = {prompt: number for prompt, number in server.answered.items() if prompt.startswith(GRADE)}
+    prompts = [
+        f"{GRADE_PROMPT}Query: {queries[int(query)]}\n\nPassage:\n{texts[passage]}" for query, _, passage in pool
+    ]
+    asked = {prompt: number for prompt, number in server.answered.items() if prompt.startswith(GRADE_PROMPT)}
     assert asked == dict.fromkeys(prompts, 1)
     for (query, document, _), prompt in zip(pool, prompts, strict=True):
         if (said := answer(prompt)) != "no idea":

@@ -14,7 +14,7 @@ from cort.formats import tables
 from cort.formats.shards import Tokens, all_vectors, open_shards
 from cort.models.encoder import load_encoder
 from cort.models.kernel_pooling import TOKENIZER_FILES
-from cort.models.packing import NAME, is_right
+from cort.models.packing import ATTENTION, is_right
 from tests.support.processes import Python
 
 pytestmark = pytest.mark.gpu
@@ -60,7 +60,7 @@ def test_sequences_without_padding_have_the_vectors_of_padded_ones(gpu, encoder,
         with patch("cort.models.modules.can_pack", return_value=packs):
             model = load_encoder(encoder, precision)
             model.place(where, precision)
-        assert (model.transformer.config._attn_implementation == NAME) == packs
+        assert (model.transformer.config._attn_implementation == ATTENTION) == packs
         texts = model.texts(Tokens(long_caches["passages"]), "passage")
         vectors.append(texts.vectors(model, np.arange(len(texts.tokens)), where))
     assert difference(*vectors) <= 0.02

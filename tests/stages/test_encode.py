@@ -80,7 +80,7 @@ def alone(model, path, kind):
     encoder, tokens = load_encoder(model), Tokens(path)
     texts = encoder.texts(tokens, kind)
     with torch.inference_mode():
-        vectors = [texts.encode(encoder, np.array([row]), CPU, 1)[0].numpy() for row in range(len(tokens))]
+        vectors = [texts.encode(encoder, np.array([row]), CPU)[0].numpy() for row in range(len(tokens))]
     return np.array([vector / np.linalg.norm(vector) for vector in vectors])
 
 

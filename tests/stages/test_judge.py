@@ -8,7 +8,7 @@ from cort import judge
 from cort.formats.judgements import iter_qrels
 from cort.formats.tables import PASSAGES, QUERIES
 from cort.formats.topics import iter_queries
-from cort.models.prompts import GRADE
+from cort.models.prompts import GRADE_PROMPT
 from tests.support.common import write_ranked, write_rows
 from tests.support.model_server import model_server
 
@@ -36,7 +36,9 @@ def test_a_grade_stands_alone(answer, grade):
 @pytest.fixture
 def server(monkeypatch):
     with model_server() as server:
-        server.answer = lambda prompt: GRADES[tuple(prompt.removeprefix(GRADE).replace("Query: ", "").split()[::2])]
+        server.answer = lambda prompt: GRADES[
+            tuple(prompt.removeprefix(GRADE_PROMPT).replace("Query: ", "").split()[::2])
+        ]
         monkeypatch.setenv("OPENAI_BASE_URL", server.url)
         yield server
 

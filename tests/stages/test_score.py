@@ -64,7 +64,7 @@ def scored_alone(model, caches, rows):
         for row in rows:
             query = texts.queries.rows_of(pa.array([row["query_id"]]), "")
             passage = texts.passages.rows_of(pa.array([row["doc_id"]]), "")
-            yield texts.score(loaded, query, passage, CPU, 1).item()
+            yield texts.score(loaded, query, passage, CPU).item()
 
 
 @pytest.mark.parametrize("depths", [(1, 1), (5, 1000), (12, 3), (1000, 1000)])

@@ -81,7 +81,7 @@ def encoded(encoder, tokens, kind, ids=None):
     texts = encoder.texts(tokens, kind)
     rows = np.arange(len(tokens)) if ids is None else tokens.rows_of(ids, "x")
     with torch.inference_mode():
-        return torch.cat([texts.encode(encoder, rows[i : i + 1], CPU, 1) for i in range(len(rows))])
+        return torch.cat([texts.encode(encoder, rows[i : i + 1], CPU) for i in range(len(rows))])
 
 
 def validation_loss(model, examples, caches, batch_size, loss):
@@ -301,7 +301,7 @@ def test_training_ends_when_it_brings_no_more(trained, capsys):
 def few(examples, tmp_path):
     """Five triples again and again, which even this small model learns by heart."""
     table = tables.read_table(examples / "triples.train.parquet", tables.TRIPLES).slice(0, 5)
-    tables.write_table(tmp_path / "few.parquet", pa.concat_tables([table] * 96).combine_chunks())
+    tables.write_table(tmp_path / "few.parquet", pa.concat_tables([table] * 192).combine_chunks())
     return tmp_path / "few.parquet"
 
 

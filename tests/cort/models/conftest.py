@@ -2,6 +2,7 @@ from functools import cache
 
 import pytest
 
+from cort.models.batching import TOKEN_BUDGETS
 from tests.support.layers import TYPES
 
 
@@ -9,3 +10,9 @@ from tests.support.layers import TYPES
 def of_type(make_base_model):
     """Make a base model of an architecture, once."""
     return cache(lambda kind: make_base_model(model_type=kind, **TYPES[kind]))
+
+
+@pytest.fixture
+def small_batches(monkeypatch):
+    """Let a pass through a model have 100 tokens."""
+    monkeypatch.setitem(TOKEN_BUDGETS, "cpu", 100)

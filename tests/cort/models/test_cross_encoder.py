@@ -47,7 +47,7 @@ def test_the_linear_head_is_a_layer_on_the_state_of_the_first_token(lm, caches):
     with torch.inference_mode():
         states = AutoModel.from_pretrained(lm).eval()(**batch).last_hidden_state[0, 0]
         expected = model.layers[-1].linear(states)
-        found = pairs.score(model, np.array([3]), np.array([5]), CPU, 99)
+        found = pairs.score(model, np.array([3]), np.array([5]), CPU)
     assert found.item() == pytest.approx(expected.item(), abs=1e-6)
 
 

@@ -37,6 +37,7 @@ def test_the_weighted_mean_weights_each_token_but_trains_no_weight(lm):
         new_encoder(lm, WEIGHTED, 3)
 
 
+@pytest.mark.usefixtures("small_batches")
 def test_vectors_are_in_the_order_of_the_rows_and_depend_on_the_seed(lm, caches):
     encoder, same, other = (new_encoder(lm, MEAN, seed).eval() for seed in (3, 3, 4))
     drawn = [one.projection.weight for one in (encoder, same, other)]
@@ -45,9 +46,9 @@ def test_vectors_are_in_the_order_of_the_rows_and_depend_on_the_seed(lm, caches)
     rows = np.random.default_rng(1).permutation(60)
     rows[10] = rows[3]
     with torch.inference_mode():
-        together = texts.encode(encoder, rows, CPU, 100)
+        together = texts.encode(encoder, rows, CPU)
         for position in (0, 3, 10, 59):
-            alone = texts.encode(encoder, rows[position : position + 1], CPU, 100)
+            alone = texts.encode(encoder, rows[position : position + 1], CPU)
             assert torch.allclose(together[position], alone[0], atol=1e-6)
     assert torch.allclose(together[3], together[10], atol=1e-6)
 
@@ -56,9 +57,9 @@ def test_dropout_is_off_in_a_loaded_encoder_and_on_in_training(make_encoder, cac
     encoder = load_encoder(make_encoder())
     texts = encoder.texts(Tokens(caches["passages"]), "passage")
     with torch.inference_mode():
-        assert torch.equal(*(texts.encode(encoder, np.arange(5), CPU, 640) for _ in range(2)))
+        assert torch.equal(*(texts.encode(encoder, np.arange(5), CPU) for _ in range(2)))
         encoder.train()
-        assert not torch.equal(*(texts.encode(encoder, np.arange(5), CPU, 640) for _ in range(2)))
+        assert not torch.equal(*(texts.encode(encoder, np.arange(5), CPU) for _ in range(2)))
 
 
 def test_queries_and_passages_share_their_weights(make_encoder, lm):

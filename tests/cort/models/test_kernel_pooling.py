@@ -57,12 +57,13 @@ def score_alone(model, pairs, query, passage):
     return float(model.weigh.bias + model.weigh.weight[0] @ torch.tensor(found))
 
 
+@pytest.mark.usefixtures("small_batches")
 @pytest.mark.parametrize("changes", [{}, {"kind": "conv_knrm"}])
 def test_the_score_weighs_soft_counts_of_each_kernel(lm, caches, changes):
     model, pairs = make_pairs(lm, caches, **changes)
     queries, passages = np.arange(12) % 5, np.arange(12) % 7
     with torch.inference_mode():
-        scores = pairs.score(model, queries, passages, CPU, 100)
+        scores = pairs.score(model, queries, passages, CPU)
         for place in range(0, 12, 3):
             expected = score_alone(model, pairs, queries[place], passages[place])
             assert scores[place].item() == pytest.approx(expected, rel=1e-3, abs=1e-4)

@@ -36,6 +36,7 @@ def score_alone(model, pairs, query, passage):
     return total
 
 
+@pytest.mark.usefixtures("small_batches")
 def test_term_weights_are_learned_and_only_this_project_loads_them(lm, caches, tmp_path):
     model, pairs = make_pairs(lm, caches, similarity="dot", term_weights=True)
     queries, passages = np.arange(12) % 5, np.arange(12) % 7
@@ -43,10 +44,8 @@ def test_term_weights_are_learned_and_only_this_project_loads_them(lm, caches, t
     folder = saved(model, tmp_path / "model")
     loaded = load_late_interaction(folder)
     with torch.inference_mode():
-        scores = pairs.score(model, queries, passages, CPU, 100)
-        assert torch.equal(
-            loaded.pairs(pairs.queries, pairs.passages).score(loaded, queries, passages, CPU, 100), scores
-        )
+        scores = pairs.score(model, queries, passages, CPU)
+        assert torch.equal(loaded.pairs(pairs.queries, pairs.passages).score(loaded, queries, passages, CPU), scores)
         for place in range(0, 12, 3):
             expected = score_alone(model, pairs, queries[place], passages[place])
             assert scores[place].item() == pytest.approx(expected, rel=1e-4)

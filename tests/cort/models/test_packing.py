@@ -8,7 +8,7 @@ from cort.models import packing
 from cort.models.batching import Packing
 from cort.models.cross_encoder import new_cross_encoder
 from cort.models.encoder import new_encoder
-from cort.models.packing import NAME, attend, can_pack, is_right
+from cort.models.packing import ATTENTION, attend, can_pack, is_right
 from cort.models.sparse_encoder import new_sparse_encoder, without_query_model
 from tests.support.layers import TYPES, batch_of
 from tests.support.small import encoder_settings, pair_settings
@@ -75,7 +75,7 @@ def test_a_packed_model_is_saved_like_any_other(lm, packed, tmp_path):
         model.save(tmp_path / name)
     configs = [path.read_text() for path in sorted(tmp_path.rglob("*/config.json"))]
     assert len(set(map(json.dumps, configs))) * 2 == len(configs)
-    assert NAME not in "".join(configs)
+    assert ATTENTION not in "".join(configs)
 
 
 @pytest.mark.parametrize("segments", [(1, 0), (0, 0)])

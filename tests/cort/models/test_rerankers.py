@@ -44,7 +44,7 @@ def examples(world, tmp_path_factory):
     """Pairs of 6 epochs; `few.parquet` repeats those of five queries, which even a small model can memorize."""
     folder = write_examples(world, tmp_path_factory.mktemp("examples"), epochs=6, seed=42)
     few = tables.read_table(folder / "pairs.train.parquet", tables.PAIRS).slice(0, 10)
-    tables.write_table(folder / "few.parquet", pa.concat_tables([few] * 30).combine_chunks())
+    tables.write_table(folder / "few.parquet", pa.concat_tables([few] * 60).combine_chunks())
     return folder
 
 
@@ -63,7 +63,7 @@ def logits_of(path, model, caches, queries="queries.train", count=None):
     pairs = model.pairs(Tokens(caches[queries]), Tokens(caches["passages"]))
     rows = pairs.queries.rows_of(table["query_id"], "x"), pairs.passages.rows_of(table["doc_id"], "x")
     with torch.inference_mode():
-        logits = [pairs.score(model, rows[0][[row]], rows[1][[row]], CPU, 1) for row in range(table.num_rows)]
+        logits = [pairs.score(model, rows[0][[row]], rows[1][[row]], CPU) for row in range(table.num_rows)]
     return torch.cat(logits), torch.tensor(table["relevance"].to_pylist())
 
 
