@@ -26,7 +26,7 @@ def test_all_of_it_on_a_cpu(tmp_path, monkeypatch, capsys):
     gpu_speed.main()
     rows = json.loads((tmp_path / "found.json").read_text("utf-8"))["rows"]
     names = [what.partition(",")[0] for what, *_ in rows]
-    work = ("train {}", "train {} in RepBERT's batches", "train {} as a cross-encoder", "encode {}", "score {}")
+    work = ("train {} in RepBERT's batches", "train {}", "encode {}", "train {} as a cross-encoder", "score {}")
     models = [each.format(kind) for kind in ("bert", "albert") for each in 2 * work]
     assert names == ["product", "product", "copy", "search", "search", *models]
     assert all(speed > 0 and share > 0 for _, speed, _, share in rows)
