@@ -8,6 +8,7 @@ catalogue, and of models that are neither here nor listed below: their jobs are 
 from __future__ import annotations
 
 import heapq
+import math
 import textwrap
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -50,6 +51,7 @@ ON_GPU = {
     "score_triples": ("rerankers", "encode"),
     "weigh": ("weighers", "encode"),
     "retrieve": ("systems", "search"),
+    "negatives": ("systems", "search"),
     # Not estimated.
     "retrieve_tokens": ("systems", ""),
     "expand": ("expanders", ""),
@@ -76,14 +78,25 @@ def seconds_of(job: Job, facts: Facts) -> float | None:
 
 
 def _search(job: Job, facts: Facts) -> float | None:
+    """Estimate the exact searches for the queries of a split: of a system, or of all that it is merged from."""
     experiment, queries = facts.experiment, facts.queries(job.wildcards["split"])
-    ((_, name), *_) = experiment.systems[job.wildcards["system"]].models()
-    encoder = experiment.encoders[name]
-    size = None if experiment.is_served("encoders", name) else facts.size(experiment.base_model_of("encoders", name))
-    dimension = getattr(encoder, "dimension", None) or (size and size.hidden)
-    if queries is None or facts.passages is None or dimension is None:
+    numbers: float = 0
+    for system in map(experiment.systems.__getitem__, experiment.with_parts([job.wildcards["system"]])):
+        if system.rule in ON_GPU:
+            ((_, encoder), *_) = system.models()
+            numbers += (ON_GPU[system.rule][1] and _dimension(encoder, facts)) or math.inf
+    if queries is None or facts.passages is None or numbers == math.inf:
         return None
-    return 2 * queries.number * facts.passages.number * dimension / SEARCH
+    return 2 * queries.number * facts.passages.number * numbers / SEARCH
+
+
+def _dimension(encoder: str, facts: Facts) -> int | None:
+    """Return the numbers of a vector, if they are known."""
+    experiment, found = facts.experiment, getattr(facts.experiment.encoders[encoder], "dimension", None)
+    if found or experiment.is_served("encoders", encoder):
+        return found
+    size = facts.size(experiment.base_model_of("encoders", encoder))
+    return size and size.hidden
 
 
 def _operations(job: Job, facts: Facts) -> float | None:
