@@ -21,7 +21,7 @@ Wildcards: TypeAlias = Any
 REPORT = "report"
 #: samples of triples and pairs from lexical runs; profiles/slurm puts those of several models into one job
 SAMPLES = "samples"
-# Rules that make a run without a GPU.
+#: rules that make a run without a GPU
 ON_CPUS = {"bm25", "retrieve_graph", "retrieve_impacts", "fuse", "rerank", "import_run"}
 
 

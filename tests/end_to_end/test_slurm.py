@@ -44,7 +44,7 @@ GROUPS = {
 }
 RUNS = [f"results/tiny/runs/test/{system}.trec" for system in SYSTEMS]
 # Of the tiny experiment with four shards.
-JOBS = 39
+JOBS = 43
 MEASURES = "results/tiny/measures/test/bm25.json"
 
 

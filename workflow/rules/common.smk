@@ -269,13 +269,14 @@ def times(amount, path):
 
 
 def gpus(requested):
-    """GPUs of a job that requests a number, or the number at a path of the config: at most those of this machine.
+    """GPUs of a job that requests a number, that of a function, or that at a path of the config: at most those here.
 
     None on a cluster without any.
     """
+    of_job = setting(requested) if isinstance(requested, str) else requested
 
     def get(wildcards):
-        number = requested if isinstance(requested, int) else setting(requested)(wildcards)
+        number = of_job(wildcards) if callable(of_job) else of_job
         if GPUS is None:
             return number if slurm.has_gpus(partitions_of(workflow)) else 0
         return min(number, GPUS)
