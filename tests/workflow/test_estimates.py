@@ -1,6 +1,7 @@
 """What plans say of GPUs and disk: known answers as formulas, and what docs/reproduction.md says."""
 
 from itertools import permutations
+from types import SimpleNamespace
 
 import pytest
 
@@ -14,6 +15,7 @@ from tests.support.workflow import RULES
 from workflow import estimates
 from workflow.estimates import PRODUCTS, SHARES, describe, estimate, hours, seconds_of, wall_clock
 from workflow.facts import CHARACTERS_PER_TOKEN, KNOWN, Facts, Size, Texts
+from workflow.inputs import gpus_of_negatives
 
 PASSAGES, QUERIES, CHARACTERS = 8_841_823, 6_980, 3_100_000_000 / 8_841_823 - 9
 
@@ -104,6 +106,13 @@ def test_released_triples_are_counted_by_lines_or_the_sample(facts):
 def test_search_takes_the_time_that_was_measured(msmarco, facts):
     one = job("retrieve", system="cort-e128", split="dev")
     assert seconds_of(one, facts) == pytest.approx(QUERIES / 256 * 0.094)
+
+
+@pytest.mark.parametrize(("system", "numbers"), [("bm25", 0), ("cort-e768", 768), ("cort-e768+bm25", 768)])
+def test_negatives_take_a_gpu_for_the_exact_searches_that_they_are_merged_from(msmarco, facts, system, numbers):
+    one = job("negatives", model="electra", system=system, split="dev")
+    assert seconds_of(one, facts) == pytest.approx(QUERIES / 256 * 0.094 * numbers / 128)
+    assert gpus_of_negatives(msmarco, SimpleNamespace(system=system)) == bool(numbers)
 
 
 def test_scores_are_those_of_all_candidates_at_most(msmarco, facts):
