@@ -203,7 +203,7 @@ def test_a_stage_with_a_setting_and_a_table_is_five_files(tree):
     files, config = add(tree, STAGE_WALK)
     stages, report = (
         {"cort/variety.py", "workflow/rules/evaluation.smk"},
-        {"cort/reporting/results.py", "cort/report.py"},
+        {"cort/reporting/results.py", "cort/reporting/registry.py"},
     )
     assert files == stages | report | {"cort/config/evaluation.py"}
     depth = config["evaluation"]["variety_depth"]
@@ -271,7 +271,8 @@ def test_a_fusion_is_a_function_and_its_entry_in_one_file(tree):
                 expected.setdefault(doc_id, []).append((score - low) / (high - low))
         scores = {doc_id: sum(scores) * len(scores) for doc_id, scores in expected.items()}
         best = sorted(scores.values(), reverse=True)[:depth]
-        assert [scores[doc_id] for doc_id in ranking.doc_ids] == pytest.approx(best, abs=1e-5)
+        # Fusion counts documents as tied whose scores differ by the least step of run files.
+        assert [scores[doc_id] for doc_id in ranking.doc_ids] == pytest.approx(best, abs=1e-4)
 
 
 def test_an_objective_is_one_function_and_its_settings_in_one_file(tree):
