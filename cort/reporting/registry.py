@@ -1,11 +1,10 @@
-"""The chapters of a report: what each reads, shows and writes; lists of its files come from here."""
+"""The chapters of a report: what each shows; `cort.reporting.written` lists its files."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from cort.config.experiment import Experiment
 from cort.config.recipes import chosen_values, describe_training
 from cort.evaluation.agreement import Agreement
 from cort.evaluation.curves import Consistency
@@ -15,40 +14,29 @@ from cort.reporting.costs import FRONT, costs_panels, costs_table, shares_of_mem
 from cort.reporting.figures import Panel, draw, embed
 from cort.reporting.found import Found
 from cort.reporting.page import Chapter
-from cort.reporting.results import files_of
 from cort.reporting.tables import Table
 from cort.reporting.tables import files_of as files_of_table
+from cort.reporting.written import WRITTEN
 
 
 @dataclass(frozen=True)
 class Kind:
     """A kind of chapter.
 
-    :ivar reads: kind of the results of which it writes files; without such in the experiment, it writes none.
-    :ivar written: names of the tables that are files, too.
-    :ivar files: these tables, if they are not those on the page.
-    :ivar panels: of its figure, which is a file of the name `figure`; `caption` explains it on the page.
+    :ivar files: the tables that are files, if they are not those on the page.
+    :ivar panels: of its figure, which `caption` explains on the page.
     :ivar folded: further tables, under `summary`.
     """
 
     name: str
     heading: str
-    reads: str
     tables: Callable[[Found], Sequence[Table]]
-    written: tuple[str, ...] = ()
     files: Callable[[Found], Sequence[Table]] | None = None
-    figure: str = ""
     panels: Callable[[Found], Sequence[Panel]] | None = None
     caption: str = ""
     facts: Callable[[Found], Mapping[str, str]] = lambda _: {}
     folded: Callable[[Found], Sequence[Table]] = lambda _: ()
     summary: str = ""
-
-    def names(self) -> Iterator[str]:
-        """Paths of its files in the folder of the report."""
-        yield from (f"tables/{name}.{ending}" for name in self.written for ending in ("csv", "tex"))
-        if self.figure:
-            yield f"figures/{self.figure}.svg"
 
     def show(self, found: Found) -> tuple[Chapter, dict[str, str], list[str]]:
         """Make the chapter, the files by their paths, and list those that are worth a link."""
@@ -56,15 +44,15 @@ class Kind:
         drawn = self.panels(found) if self.panels else []
         pictures, facts = embed(drawn), self.facts(found)
         chapter = Chapter(self.name, self.heading, tables, pictures, self.caption, facts, folded, self.summary)
-        made, linked = dict[str, str](), list[str]()
-        if self.reads not in found.files or found.files[self.reads]:
+        made, linked, own = dict[str, str](), list[str](), WRITTEN.get(self.name)
+        if own and (own.reads not in found.files or found.files[own.reads]):
             kept = self.files(found) if self.files else [*tables, *folded]
-            for table in (table for table in kept if table.name in self.written):
+            for table in (table for table in kept if table.name in own.tables):
                 made |= {f"tables/{name}": text for name, text in files_of_table(table).items()}
                 linked += [f"tables/{table.name}.csv"] if len(table.frame) else []
-            if self.figure:
-                made[f"figures/{self.figure}.svg"] = draw(drawn)
-                linked += [f"figures/{self.figure}.svg"] if drawn else []
+            if own.figure:
+                made[f"figures/{own.figure}.svg"] = draw(drawn)
+                linked += [f"figures/{own.figure}.svg"] if drawn else []
         return chapter, made, linked
 
 
@@ -104,90 +92,74 @@ def recipes(found: Found) -> dict[str, str]:
 #: in the order of the page
 KINDS = (
     Kind(
-        *("answer", "At a glance", "measures"),
+        *("answer", "At a glance"),
         lambda found: [*sections.answer_tables(found.measures, found.comparisons, found.baseline)],
-        figure="recall",
         panels=lambda found: panels.recall_panels(found.measures, found.looks),
         caption="Share of the relevant passages among the top k results: the upper bound for a re-ranker of k "
         "candidates.",
     ),
-    Kind("systems", "Systems", "measures", systems, ("systems",), facts=lambda found: found.descriptions),
+    Kind("systems", "Systems", systems, facts=lambda found: found.descriptions),
     Kind(
-        *("verdicts", "Verdicts", "comparisons"),
+        *("verdicts", "Verdicts"),
         verdicts,
-        ("comparisons", "lists"),
         folded=lambda found: [compared(found), sections.lengths_table(found.comparisons)],
         summary="All measures: means, differences, p-values, queries won and lost; lengths of lists",
     ),
     Kind(
-        *("costs", "Costs", "measures"),
+        *("costs", "Costs"),
         lambda found: [costs_table(found.costs)],
-        ("costs",),
-        figure="costs",
         panels=lambda found: costs_panels(found.costs, found.looks),
         caption=FRONT,
     ),
-    Kind("data", "The data", "others", lambda found: [sections.findings_table(found.findings)]),
+    Kind("data", "The data", lambda found: [sections.findings_table(found.findings)]),
     Kind(
-        *("overlap", "Splits without judgements", "overlaps"),
+        *("overlap", "Splits without judgements"),
         lambda found: [sections.overlap_table(found.all_of("overlaps", Overlap))],
-        ("overlap",),
     ),
     Kind(
-        *("judged", "Unjudged passages", "measures"),
+        *("judged", "Unjudged passages"),
         lambda found: [sections.judged_table(sections.deeply_judged(found.measures))],
-        ("judged",),
         # Of all splits.
-        lambda found: [sections.judged_table(found.measures)],
+        files=lambda found: [sections.judged_table(found.measures)],
     ),
     Kind(
-        *("agreement", "Agreement of labels", "agreements"),
+        *("agreement", "Agreement of labels"),
         lambda found: [sections.agreement_table(found.all_of("agreements", Agreement))],
     ),
     Kind(
-        *("depths", "Re-ranking depth", "depths"),
+        *("depths", "Re-ranking depth"),
         lambda found: [sections.depths_table(found.depths)],
-        figure="depths",
         panels=lambda found: panels.depth_panels(found.depths, found.looks),
         caption="Quality after re-ranking against the number of candidates. Dashed drops mark saturation: doubling the "
         "candidates adds less than 0.5 %.",
     ),
     Kind(
-        *("consistency", "Consistency", "consistency"),
+        *("consistency", "Consistency"),
         lambda found: [sections.consistency_table(found.all_of("consistency", Consistency))],
     ),
     Kind(
-        *("audits", "Indexes", "audits"),
+        *("audits", "Indexes"),
         lambda found: [sections.audits_table(found.audits)],
-        ("audits",),
-        figure="audits",
         panels=lambda found: panels.audit_panels(sections.audits_table(found.audits)),
         caption="Share of the exact top results that an index finds, by mean time per query in one thread.",
     ),
     Kind(
-        *("training", "Training", "curves"),
+        *("training", "Training"),
         trainings,
-        figure="training",
         panels=lambda found: panels.training_panels(found.curves),
         caption="Training loss (thin: as logged, thick: moving mean) and validation loss against the update step.",
         facts=recipes,
     ),
-    Kind(*("truncation", "Truncated texts", "lengths"), lambda found: [sections.truncations_table(found.truncations)]),
+    Kind(*("truncation", "Truncated texts"), lambda found: [sections.truncations_table(found.truncations)]),
     Kind(
-        *("filters", "Kept and dropped", "filters"),
+        *("filters", "Kept and dropped"),
         lambda found: [sections.filters_table(found.by_name("filters", dict[str, int]))],
     ),
-    Kind("latency", "Latency", "latencies", lambda found: [sections.latency_table(found.latencies)], ("latency",)),
-    Kind("stages", "Time and memory", "benchmarks", lambda found: [sections.stages_table(found.jobs)], ("stages",)),
+    Kind("latency", "Latency", lambda found: [sections.latency_table(found.latencies)]),
+    Kind("stages", "Time and memory", lambda found: [sections.stages_table(found.jobs)]),
     Kind(
-        *("origin", "Provenance of the results", "others"),
+        *("origin", "Provenance of the results"),
         lambda found: [sections.inputs_table(found.origin[1])],
         facts=lambda found: found.origin[0],
     ),
 )
-
-
-def files_of_report(experiment: Experiment) -> list[str]:
-    """List the tables and figures that a report writes, in its folder."""
-    files = files_of(experiment)
-    return [name for kind in KINDS if kind.reads not in files or files[kind.reads] for name in kind.names()]

@@ -15,11 +15,12 @@ from cort.config.collection import Docstrings, Generated
 from cort.config.comparisons import labelled_twice
 from cort.config.entries import LEARNERS
 from cort.config.experiment import Experiment
-from cort.evaluation.measures import Measures
 from cort.formats.artifacts import read_artifact, read_json
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from cort.evaluation.measures import Measures
 
 Read = TypeVar("Read")
 log = logging.getLogger(__name__)

@@ -1,6 +1,7 @@
 """Published numbers of published runs, reproduced from the files to the page, on the real judgements of TREC DL."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -62,7 +63,9 @@ def numbers(tables):
             assert evaluate.main(["--run", str(run), *queries, *judged, *named, *outputs]) == 0
             measures.append(read_artifact(output, Measures))
     (tables / "others.csv").write_text(PUBLISHED, "utf-8")
-    joined = join(read_published([tables / "others.csv"]), values(measures, [], []))
+    joined = join(
+        read_published([tables / "others.csv"]), values(SimpleNamespace(measures=measures, depths=[], latencies=[]))
+    )
     assert joined["ours"].count() == 4
     return joined.set_index(["row", "column"])["difference"]
 

@@ -4,6 +4,7 @@ import random
 import numpy as np
 import pytest
 
+from cort.evaluation import curves
 from cort.evaluation.curves import REFERENCE_DEPTH
 from cort.evaluation.curves import consistency as factors
 from cort.formats.runs import read_run
@@ -30,7 +31,7 @@ def test_nothing_is_consistent_with_a_run_without_results(stage, tmp_path, run, 
     assert json.loads(output.read_text())["consistency"] == [0]
 
 
-def test_the_same_as_equation_5_on_random_runs(tmp_path):
+def test_the_same_as_equation_5_on_random_runs(monkeypatch, tmp_path):
     generator = random.Random(3)  # noqa: S311
     documents = [f"d{number}" for number in range(60)]
 
@@ -47,7 +48,8 @@ def test_the_same_as_equation_5_on_random_runs(tmp_path):
         for n in depths
     ]
     files = read_run(write_ranked(tmp_path / "f.trec", run)), read_run(write_ranked(tmp_path / "r.trec", reference))
-    assert factors(*files, depths, limit) == pytest.approx(expected)
+    monkeypatch.setattr(curves, "REFERENCE_DEPTH", limit)
+    assert factors(*files, depths) == pytest.approx(expected)
     assert 0 < expected[0] < 1
     assert REFERENCE_DEPTH == 1000
 

@@ -93,7 +93,7 @@ def test_an_encoder_of_the_authors_gives_their_vectors(stage, net, albert, world
             with torch.inference_mode():
                 batch = {"input_ids": torch.tensor([ids]), "token_type_ids": torch.full((1, len(ids)), segment)}
                 expected = net(**batch, attention_mask=torch.ones(1, len(ids), dtype=torch.long))
-                found = texts.encode(encoder, np.array([row]), torch.device("cpu"), 512)
+                found = texts.encode(encoder, np.array([row]), torch.device("cpu"))
             assert torch.allclose(found, expected, rtol=0, atol=2e-3 if form == "half precision" else 1e-6)
 
 

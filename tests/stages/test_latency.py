@@ -218,7 +218,7 @@ def test_the_stage_measures_every_kind_of_system(built, tmp_path, monkeypatch, s
         assert means["sequential"] == pytest.approx(sum(means[part] for part in PARTS if part in means))
         assert ("concurrent" in means) == ("+" in row["system"])
         assert min(means.values()) > 0
-    written = mean_latencies(experiment, read_artifact(output, Latencies))
+    written = mean_latencies(stored, read_artifact(output, Latencies))
     assert {name for name, *_ in written} == {*systems, "encoder-queries"}
     assert "host" not in found["hardware"]
     assert found["software"]["pyserini"]

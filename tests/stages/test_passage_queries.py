@@ -3,7 +3,7 @@
 import pyarrow as pa
 
 from cort.formats.tables import PASSAGES, write_table
-from cort.passage_queries import Options, draw
+from cort.passage_queries import Options, draw_passages
 from cort.retrieval.documents import hash_of, split_of
 
 
@@ -17,4 +17,4 @@ def test_each_split_has_the_passages_of_its_documents_with_the_smallest_hashes(t
     for split, number in zip(splits, samples, strict=True):
         own = (doc_id for doc_id in doc_ids if split_of(doc_id.partition("#")[0], splits, 7) == split)
         expected += sorted(own, key=lambda doc_id: hash_of(7, doc_id))[:number]
-    assert draw(Options(**given, splits=splits, samples=samples, seed=7)) == expected
+    assert draw_passages(Options(**given, splits=splits, samples=samples, seed=7)) == expected

@@ -531,7 +531,7 @@ def test_the_cost_of_systems_also_of_those_that_somebody_added(folder, build):
         write_shard(path_of_shard, [(ids, np.ones((len(ids), 1000)))], model="m", dimension=1000, count=len(ids))
     times = {"sequential": {"p50": 3.0, "p95": 4.0}, "concurrent": {"p50": 1.0, "p95": 2.0}}
     rows = [LatencyRow("static+bm25", "cpu", batch, 1, times) for batch in (32, 1)]
-    measured = Latencies("sample", 1, 10, 1, Hardware("", 1, 1, []), {}, rows, [])
+    measured = Latencies("sample", 1, 10, 1, Hardware("", 1, 1, []), {}, rows)
     write_artifact(results / "latency" / "sample.json", measured)
     measured = "6 MB of index; 1.0 ms per query here, 95 % under 2.0 ms"
     assert verdict.cost(path, experiment, "static+bm25") == measured

@@ -36,7 +36,7 @@ from cort.config.load import ConfigError, complete, read
 from cort.config.collection import RequestLimits
 from cort.config.downloads import file_pattern, resolve
 from cort.config.experiment import Experiment
-from cort.reporting.registry import files_of_report
+from cort.reporting.written import files_of_report
 from cort.retrieval.indexes import GRAPHS, INDEXES
 from cort.config import paths
 from cort.config.entries import any_of
