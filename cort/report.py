@@ -2,7 +2,7 @@
 
 Reads: the results of an experiment: its settings, and the files that `cort.reporting.results` lists, as far as they are
        there; if given, the benchmark files of the stages, and published numbers to compare with
-Writes: index.html, and the tables (tables/*.{csv,tex}) and figures (figures/*.svg) of `cort.reporting.registry`; with
+Writes: index.html, and the tables (tables/*.{csv,tex}) and figures (figures/*.svg) of `cort.reporting.written`; with
        published numbers reproduction/index.html and reproduction/numbers.csv. The page omits sections without input
 Usage: python -m cort.report --results results/pydocs --output-folder report
 """
