@@ -1,7 +1,7 @@
 """Vectors and scores of a server that others wrote are those of the same weights here.
 
 The server is Infinity, in an environment of its own (`pip install 'infinity-emb[torch,server]==0.0.78'`); its command
-is in the variable INFINITY, such as INFINITY=/tmp/infinity/bin/infinity_emb.
+is in the variable INFINITY, such as INFINITY=/path/to/infinity_emb.
 """
 
 import os
