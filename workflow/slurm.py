@@ -301,6 +301,7 @@ def _mend_submission(plugin: Any, forgotten: Forgotten) -> None:
         parts = [prefix_of(plugin.mended_for), settings.jobname_prefix or ""]
         settings.jobname_prefix = "_".join(filter(None, parts))[:50]
         begin(self, *args, **options)
+        forgotten.run, forgotten.patience = self.run_uuid, self.workflow.execution_settings.latency_wait
 
     def submit_in_time(self: Any, job: Any) -> None:
         wait_for_controller(self.logger)
@@ -322,8 +323,8 @@ def _mend_status(plugin: Any, forgotten: Forgotten) -> None:
     check, query = plugin.Executor.check_active_jobs, plugin.query_job_status
 
     async def check_all(self: Any, active_jobs: Sequence[Any]) -> AsyncIterator[Any]:
-        forgotten.run, forgotten.active = self.run_uuid, list(active_jobs)
-        forgotten.patience = self.workflow.execution_settings.latency_wait
+        # The plugin's thread begins to look before the executor has begun; an error here would end it in silence.
+        forgotten.active = list(active_jobs)
         async for job_info in check(self, active_jobs):
             yield job_info
 

@@ -1,5 +1,6 @@
 """What a build asks SLURM, and what it says of failed jobs; tests/end_to_end has those on a real one."""
 
+import asyncio
 import os
 from types import SimpleNamespace
 
@@ -187,6 +188,21 @@ def test_failed_jobs_are_named_with_the_logs_of_this_build(tmp_path):
     known.drop(group)
     known.drop(waiting)
     assert known.ids == {1, 2}
+
+
+def test_a_look_at_jobs_before_the_build_has_its_name_goes_well():
+    """The plugin's thread looks some seconds after its start, which may be before the executor is ready."""
+
+    class Executor:
+        async def check_active_jobs(self, active_jobs):
+            for each in active_jobs:
+                yield each
+
+    async def look():
+        return [each async for each in Executor().check_active_jobs([])]
+
+    slurm._mend_status(SimpleNamespace(Executor=Executor, query_job_status=None), Forgotten())
+    assert asyncio.run(look()) == []
 
 
 def test_a_forgotten_job_ended_well_if_all_of_its_outputs_are_new(tmp_path):
