@@ -96,19 +96,13 @@ def make_run(searches: Mapping[str, Search], system: str, start: int, folder: Pa
         words += ["--runs", *(str(make_run(searches, part, start, folder, options)) for part in own.runs)]
     else:
         table, queries = read_queries(own.queries), folder / f"{system}.{Path(own.queries).name}"
-        write = write_arrow if queries.suffix == ".arrow" else tables.write_table
+        write = tables.write_arrow if queries.suffix == ".arrow" else tables.write_table
         write(queries, table.slice(start, QUERIES_AT_ONCE))
         words += ["--queries", str(queries), "--threads", str(options.threads)]
         words += ["--memory-mb", str(options.memory_mb)] if own.rule == "retrieve" else []
     module = import_module(STAGES[own.rule])
     module.stage(parse_options(module.Options, cli.parser_of(module.Options).parse_args(words)))
     return run
-
-
-def write_arrow(path: Path, table: pa.Table) -> None:
-    """Write a shard."""
-    with tables.arrow_writer(path, table.schema) as writer:
-        writer.write_table(table)
 
 
 def blocks(options: Options) -> Iterator[Run]:

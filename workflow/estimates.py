@@ -8,7 +8,6 @@ catalogue, and of models that are neither here nor listed below: their jobs are 
 from __future__ import annotations
 
 import heapq
-import math
 import textwrap
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -18,6 +17,7 @@ from cort.config.experiment import Experiment
 from cort.config.learners import Learner
 from cort.config.models import ReleasedExamples
 from cort.downloads.catalog import load_catalog
+from cort.systems.base import System
 from workflow.command_line import columns
 from workflow.facts import ID, LENGTH, Facts, Texts, public_texts
 from workflow.forecast import GB, pairs_to_score
@@ -80,22 +80,22 @@ def seconds_of(job: Job, facts: Facts) -> float | None:
 def _search(job: Job, facts: Facts) -> float | None:
     """Estimate the exact searches for the queries of a split: of a system, or of all that it is merged from."""
     experiment, queries = facts.experiment, facts.queries(job.wildcards["split"])
-    numbers: float = 0
-    for system in map(experiment.systems.__getitem__, experiment.with_parts([job.wildcards["system"]])):
-        if system.rule in ON_GPU:
-            ((_, encoder), *_) = system.models()
-            numbers += (ON_GPU[system.rule][1] and _dimension(encoder, facts)) or math.inf
-    if queries is None or facts.passages is None or numbers == math.inf:
+    systems = [experiment.systems[name] for name in experiment.with_parts([job.wildcards["system"]])]
+    dimensions = [_dimension(system, facts) for system in systems if system.rule in ON_GPU]
+    if queries is None or facts.passages is None or None in dimensions:
         return None
-    return 2 * queries.number * facts.passages.number * numbers / SEARCH
+    return 2 * queries.number * facts.passages.number * sum(filter(None, dimensions)) / SEARCH
 
 
-def _dimension(encoder: str, facts: Facts) -> int | None:
-    """Return the numbers of a vector, if they are known."""
-    experiment, found = facts.experiment, getattr(facts.experiment.encoders[encoder], "dimension", None)
-    if found or experiment.is_served("encoders", encoder):
-        return found
-    size = facts.size(experiment.base_model_of("encoders", encoder))
+def _dimension(system: System, facts: Facts) -> int | None:
+    """Return the numbers of the vectors that a system searches, if they are known."""
+    if not ON_GPU[system.rule][1]:
+        return None
+    experiment, ((_, name), *_) = facts.experiment, system.models()
+    dimension = getattr(experiment.encoders[name], "dimension", None)
+    if dimension or experiment.is_served("encoders", name):
+        return dimension
+    size = facts.size(experiment.base_model_of("encoders", name))
     return size and size.hidden
 
 

@@ -47,6 +47,12 @@ def of_samples(experiment: Experiment, section: str, wildcards: Wildcards) -> st
     return SAMPLES if rules == {"bm25"} and not experiment.draws_deeply(model) else None
 
 
+def gpus_of_negatives(experiment: Experiment, wildcards: Wildcards) -> int:
+    """Return 1 if a system, or one that it is merged from, searches on a GPU, or 0."""
+    rules = {experiment.systems[name].rule for name in experiment.with_parts([wildcards.system])}
+    return 0 if rules <= ON_CPUS else 1
+
+
 def of_base_model(wildcards: Wildcards) -> str:
     """Return the group of a base model that is made on the cluster, and of the texts that are tokenized for it."""
     return f"tokens.{wildcards.base_model}"

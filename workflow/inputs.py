@@ -226,12 +226,6 @@ def searched_for_negatives(experiment: Experiment, wildcards: Wildcards) -> list
     return [*found, excluded] if isinstance(excluded, str) else [*found]
 
 
-def gpus_of_negatives(experiment: Experiment, wildcards: Wildcards) -> int:
-    """Return 1 if a system, or one that it is merged from, searches on a GPU, or 0."""
-    rules = {experiment.systems[name].rule for name in experiment.with_parts([wildcards.system])}
-    return int(bool(rules & {"retrieve", "retrieve_tokens"}))
-
-
 def teacher_scores(experiment: Experiment, split: str, wildcards: Wildcards) -> str | list[str]:
     """Scores of an encoder's triples by its teacher, if it has one."""
     encoder = experiment.encoders[wildcards.encoder]

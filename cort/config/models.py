@@ -78,7 +78,7 @@ class Examples(Section):
     """System whose run of the training queries provides the negatives: the one to complement. The results of several
     are pooled."""
     last_rank: int = Field(100, ge=1, le=100_000)
-    """Last rank of negatives. If it is below those of `training_depth`, the model has the training queries searched for
+    """Last rank of negatives. If it exceeds `training_depth`, the model has the training queries searched for
     itself, and keeps only what it draws; not with approximate indexes, re-ranking or published runs."""
     minimum_results: int = Field(10, ge=1, le=100_000)
     """Training queries with fewer results are dropped, and counted."""

@@ -129,6 +129,12 @@ def arrow_writer(path: str | Path, schema: pa.Schema) -> Iterator[pa.RecordBatch
         yield file
 
 
+def write_arrow(path: str | Path, table: pa.Table) -> None:
+    """Write a table as Arrow IPC, atomically."""
+    with arrow_writer(path, table.schema) as writer:
+        writer.write_table(table)
+
+
 def write_table(path: str | Path, table: pa.Table) -> None:
     """Write a table atomically."""
     with open_writer(path, table.schema) as writer:

@@ -92,7 +92,8 @@ def recipes(found: Found) -> dict[str, str]:
 #: in the order of the page
 KINDS = (
     Kind(
-        *("answer", "At a glance"),
+        "answer",
+        "At a glance",
         lambda found: [*sections.answer_tables(found.measures, found.comparisons, found.baseline)],
         panels=lambda found: panels.recall_panels(found.measures, found.looks),
         caption="Share of the relevant passages among the top k results: the upper bound for a re-ranker of k "
@@ -100,65 +101,76 @@ KINDS = (
     ),
     Kind("systems", "Systems", systems, facts=lambda found: found.descriptions),
     Kind(
-        *("verdicts", "Verdicts"),
+        "verdicts",
+        "Verdicts",
         verdicts,
         folded=lambda found: [compared(found), sections.lengths_table(found.comparisons)],
         summary="All measures: means, differences, p-values, queries won and lost; lengths of lists",
     ),
     Kind(
-        *("costs", "Costs"),
+        "costs",
+        "Costs",
         lambda found: [costs_table(found.costs)],
         panels=lambda found: costs_panels(found.costs, found.looks),
         caption=FRONT,
     ),
     Kind("data", "The data", lambda found: [sections.findings_table(found.findings)]),
     Kind(
-        *("overlap", "Splits without judgements"),
+        "overlap",
+        "Splits without judgements",
         lambda found: [sections.overlap_table(found.all_of("overlaps", Overlap))],
     ),
     Kind(
-        *("judged", "Unjudged passages"),
+        "judged",
+        "Unjudged passages",
         lambda found: [sections.judged_table(sections.deeply_judged(found.measures))],
         # Of all splits.
         files=lambda found: [sections.judged_table(found.measures)],
     ),
     Kind(
-        *("agreement", "Agreement of labels"),
+        "agreement",
+        "Agreement of labels",
         lambda found: [sections.agreement_table(found.all_of("agreements", Agreement))],
     ),
     Kind(
-        *("depths", "Re-ranking depth"),
+        "depths",
+        "Re-ranking depth",
         lambda found: [sections.depths_table(found.depths)],
         panels=lambda found: panels.depth_panels(found.depths, found.looks),
         caption="Quality after re-ranking against the number of candidates. Dashed drops mark saturation: doubling the "
         "candidates adds less than 0.5 %.",
     ),
     Kind(
-        *("consistency", "Consistency"),
+        "consistency",
+        "Consistency",
         lambda found: [sections.consistency_table(found.all_of("consistency", Consistency))],
     ),
     Kind(
-        *("audits", "Indexes"),
+        "audits",
+        "Indexes",
         lambda found: [sections.audits_table(found.audits)],
         panels=lambda found: panels.audit_panels(sections.audits_table(found.audits)),
         caption="Share of the exact top results that an index finds, by mean time per query in one thread.",
     ),
     Kind(
-        *("training", "Training"),
+        "training",
+        "Training",
         trainings,
         panels=lambda found: panels.training_panels(found.curves),
         caption="Training loss (thin: as logged, thick: moving mean) and validation loss against the update step.",
         facts=recipes,
     ),
-    Kind(*("truncation", "Truncated texts"), lambda found: [sections.truncations_table(found.truncations)]),
+    Kind("truncation", "Truncated texts", lambda found: [sections.truncations_table(found.truncations)]),
     Kind(
-        *("filters", "Kept and dropped"),
+        "filters",
+        "Kept and dropped",
         lambda found: [sections.filters_table(found.by_name("filters", dict[str, int]))],
     ),
     Kind("latency", "Latency", lambda found: [sections.latency_table(found.latencies)]),
     Kind("stages", "Time and memory", lambda found: [sections.stages_table(found.jobs)]),
     Kind(
-        *("origin", "Provenance of the results"),
+        "origin",
+        "Provenance of the results",
         lambda found: [sections.inputs_table(found.origin[1])],
         facts=lambda found: found.origin[0],
     ),

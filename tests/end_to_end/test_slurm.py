@@ -212,10 +212,8 @@ def test_sandbox_starts_once_and_stops_without_a_trace(tmp_path):
 @pytest.fixture(scope="module")
 def sandbox(tmp_path_factory):
     """A running sandbox."""
-    sandbox = cluster.Sandbox(tmp_path_factory.mktemp("sandbox"))
-    sandbox.start()
-    yield sandbox
-    sandbox.stop()
+    with cluster.Sandbox(tmp_path_factory.mktemp("sandbox")) as sandbox:
+        yield sandbox
 
 
 @pytest.fixture(scope="module")

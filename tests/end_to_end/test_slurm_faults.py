@@ -21,10 +21,8 @@ STAGE = ["cort.import_run"]
 @pytest.fixture(scope="module")
 def sandbox(tmp_path_factory):
     """A running sandbox."""
-    sandbox = cluster.Sandbox(tmp_path_factory.mktemp("sandbox"))
-    sandbox.start()
-    yield sandbox
-    sandbox.stop()
+    with cluster.Sandbox(tmp_path_factory.mktemp("sandbox")) as sandbox:
+        yield sandbox
 
 
 @pytest.fixture(scope="module")

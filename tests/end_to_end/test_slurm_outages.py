@@ -23,10 +23,8 @@ AWAY = 60
 @pytest.fixture(scope="module")
 def sandbox(tmp_path_factory):
     """A running sandbox."""
-    sandbox = cluster.Sandbox(tmp_path_factory.mktemp("sandbox"))
-    sandbox.start()
-    yield sandbox
-    sandbox.stop()
+    with cluster.Sandbox(tmp_path_factory.mktemp("sandbox")) as sandbox:
+        yield sandbox
 
 
 @pytest.fixture(scope="module")
@@ -92,13 +90,9 @@ def test_jobs_that_slurm_has_forgotten_end_well_if_their_outputs_are_there(sandb
 def test_a_cluster_without_gpus_trains_and_searches_on_cpus(tree, tmp_path):
     status, output = snakemake(tree, "--cores", 2, "--configfile", TINY, "--omit-from", "train", "--", DENSE)
     assert status == 0, output[-5_000:]
-    sandbox = cluster.Sandbox(tmp_path, gpus=0)
-    sandbox.start()
-    try:
+    with cluster.Sandbox(tmp_path, gpus=0) as sandbox:
         status, output = cluster.Run(sandbox, tree, cluster.write_profile(tree, "cpus", retries=0), DENSE).wait()
         jobs, stages = sandbox.jobs(), sandbox.stages()
-    finally:
-        sandbox.stop()
     assert status == 0, output[-5_000:]
     assert {"train", "encode", "retrieve"} <= {job["rule"] for job in jobs}
     assert {(job["JobState"], job["Partition"], job.get("TresPerJob")) for job in jobs} == {("COMPLETED", "cpu", None)}

@@ -69,7 +69,7 @@ def variables(folder):
 
 
 class Sandbox:
-    """A SLURM of its own, from `start` to `stop`; `faults` are those of the stages in its jobs.
+    """A SLURM of its own, from `start` to `stop`, or in a `with`; `faults` are those of the stages in its jobs.
 
     Two of its three nodes have a number of GPUs: 2 or 0.
     """
@@ -93,6 +93,13 @@ class Sandbox:
     def stop(self):
         done = self.call("stop")
         assert done.returncode == 0, done.stderr
+
+    def __enter__(self):
+        self.start()
+        return self
+
+    def __exit__(self, *error):
+        self.stop()
 
     @property
     def environment(self):

@@ -15,7 +15,7 @@ from tests.support.workflow import RULES
 from workflow import estimates
 from workflow.estimates import PRODUCTS, SHARES, describe, estimate, hours, seconds_of, wall_clock
 from workflow.facts import CHARACTERS_PER_TOKEN, KNOWN, Facts, Size, Texts
-from workflow.inputs import gpus_of_negatives
+from workflow.groups import gpus_of_negatives
 
 PASSAGES, QUERIES, CHARACTERS = 8_841_823, 6_980, 3_100_000_000 / 8_841_823 - 9
 

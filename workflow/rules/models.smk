@@ -194,7 +194,7 @@ rule negatives:
         "benchmarks/{dataset}/negatives/{model}.{split}.{system}.tsv"
     threads: MOST_THREADS
     resources:
-        gpu=gpus(of(inputs.gpus_of_negatives)),
+        gpu=gpus(of(groups.gpus_of_negatives)),
         mem_mb=growing(16000, per_mb=2),
         runtime=growing(720),
     params:

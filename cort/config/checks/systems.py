@@ -27,24 +27,27 @@ def check_systems(experiment: Experiment) -> Iterator[str]:
 
 
 def _check_sources(experiment: Experiment) -> Iterator[str]:
-    """Check that the systems that models draw negatives from can rank training queries, as deep as is drawn."""
-    depth = experiment.training_depth
+    """Check the systems that models draw negatives from."""
     for section, source in LEARNERS.items():
-        models = {name: one for name, one in experiment.models[section].items() if isinstance(one, Learner)}
-        for name, model, system in (
-            (name, one, system) for name, one in models.items() for system in one.examples.systems
-        ):
-            place = f"{section}.{name}.{source}"
-            if system not in experiment.searchable:
-                yield (
-                    f"{place}.system: found {system!r}, made from a published run, expected a system that can rank "
-                    "the training queries; name another"
-                )
-            elif experiment.draws_deeply(model) and not experiment.has_any_depth(system):
-                yield (
-                    f"{place}.last_rank: found {model.examples.last_rank}, expected at most training_depth ({depth}) "
-                    f"with {system!r}, which is not exact search or merged from it; lower it or raise training_depth"
-                )
+        for name, model in experiment.models[section].items():
+            if isinstance(model, Learner):
+                for system in model.examples.systems:
+                    yield from _check_source(f"{section}.{name}.{source}", system, model, experiment)
+
+
+def _check_source(place: str, system: str, model: Learner, experiment: Experiment) -> Iterator[str]:
+    """Check that a system can rank the training queries, as deep as a model draws negatives."""
+    if system not in experiment.searchable:
+        yield (
+            f"{place}.system: found {system!r}, made from a published run, expected a system that can rank the "
+            "training queries; name another"
+        )
+    elif experiment.draws_deeply(model) and not experiment.has_any_depth(system):
+        yield (
+            f"{place}.last_rank: found {model.examples.last_rank}, expected at most training_depth "
+            f"({experiment.training_depth}) with {system!r}, which is not exact search or merged from it; lower it or "
+            "raise training_depth"
+        )
 
 
 def _check_folds(experiment: Experiment) -> Iterator[str]:
