@@ -30,31 +30,37 @@ def searched(tmp_path, stage):
     judged = [(name, doc, 1) for name in asked[1:] for doc in generator.choice(ids, 3, replace=False)]
     write_rows(tmp_path / "qrels.parquet", tables.QRELS, judged)
     stage("index bm25", passages=tmp_path / "passages.parquet", memory_mb=256, output=tmp_path / "lucene")
+    # Passages share vectors, so that many scores are equal.
+    shared, own = random_unit(generator, 20, 8)[np.arange(len(ids)) % 20], random_unit(generator, len(asked), 8)
     vectors = {
-        kind: shards(tmp_path, kind, rows, random_unit(generator, len(rows), 8), batch=7)
-        for kind, rows in (("passages", ids), ("queries", asked))
+        kind: shards(tmp_path, kind, names_of, rows, batch=7)
+        for kind, names_of, rows in (("passages", ids, shared), ("queries", asked, own))
     }
+    dropped = [f"{name}\t{doc}\n" for name in asked[::2] for doc in generator.choice(ids, 6, replace=False)]
+    (tmp_path / "dropped.tsv").write_text("".join(dropped), encoding="utf-8")
     return vectors | {"folder": tmp_path}
 
 
-def test_a_merged_run_is_searched_in_blocks_and_gives_the_same_pairs(searched, stage, monkeypatch):
+def test_a_merged_run_with_ties_and_without_dropped_results_gives_the_same_pairs_in_blocks(searched, stage, monkeypatch):
     folder = searched["folder"]
-    whole = {"tag": "t", "depth": DEPTH}
+    excluded = folder / "dropped.tsv"
+    whole = {"tag": "t", "depth": DEPTH, "exclude": excluded}
     bm25 = {"index": folder / "lucene", "k1": 0.9, "b": 0.4}
     stage("retrieve bm25", **bm25, **whole, queries=folder / "queries.parquet", output=folder / "bm25.trec")
     dense = {"passages": searched["passages"]}
     stage("retrieve exact", **dense, **whole, queries=searched["queries"], output=folder / "dense.trec")
     runs = [folder / "dense.trec", folder / "bm25.trec"]
-    stage("fuse", runs=runs, **whole, output=folder / "both.trec")
+    stage("fuse", runs=runs, tag="t", depth=DEPTH, output=folder / "both.trec")
 
     words = {
         "bm25": ["--index", str(folder / "lucene"), "--k1", "0.9", "--b", "0.4"],
         "dense": ["--passages", *searched["passages"]],
     }
+    searching = ["--depth", f"{DEPTH}", "--exclude", str(excluded)]
     searches = {
         "both": {"rule": "fuse", "options": ["--depth", f"{DEPTH}"], "runs": ["dense", "bm25"]},
-        "dense": {"rule": "retrieve", "options": [*words["dense"], "--depth", f"{DEPTH}"], "runs": []},
-        "bm25": {"rule": "bm25", "options": [*words["bm25"], "--depth", f"{DEPTH}"], "runs": []},
+        "dense": {"rule": "retrieve", "options": [*words["dense"], *searching], "runs": []},
+        "bm25": {"rule": "bm25", "options": [*words["bm25"], *searching], "runs": []},
     }
     searches["dense"]["queries"], searches["bm25"]["queries"] = searched["queries"][0], str(folder / "queries.parquet")
     drawn = {"qrels": folder / "qrels.parquet", "first_rank": 2, "last_rank": DEPTH, "epochs": 2, "seed": 4}
