@@ -74,6 +74,11 @@ os.environ.update(
     PYTHONPATH=os.pathsep.join([str(ROOT), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]).rstrip(os.pathsep),
 )
 
+# Threads that wait for each other give their core away after some microseconds. By default they wait a hundred times as
+# long, and beside other work on the machine a stage takes several times the CPU time.
+if "OMP_WAIT_POLICY" not in os.environ:
+    os.environ.setdefault("GOMP_SPINCOUNT", "20000")
+
 # The logs of the stages have the details. Stages end with Snakemake, even if it is killed.
 os.environ.setdefault(CONSOLE, "WARNING")
 os.environ[ATTACHED] = "1"
