@@ -70,7 +70,7 @@ class Options(LiveOptions):
     pool: int = Field(10, ge=1)
     """Results of each system that are judged, with --judgements."""
     port: int = Field(PORT, ge=0)
-    """F"of the address (default {PORT}); 0 for any free port"."""
+    """Of the address; 0 for any free port (default: 8765)."""
     no_token: bool = False
     """Let every account of this machine read the collection, and judge."""
     open: bool = False

@@ -77,7 +77,7 @@ class Options(Section):
     experiments: Several[YamlFile]
     """Configs of experiments that were built, or folders of results."""
     measures: Several[Text] = MEASURES
-    """F"default: {' '.join(MEASURES)}"."""
+    """Columns (default: nDCG@10 R@100)."""
     labels: Maybe[Literal["human", "LLM", "synthetic"]] = None
     """Tabulate only collections with these labels."""
     output_folder: FolderPath

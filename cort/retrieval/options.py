@@ -29,7 +29,7 @@ class JavaOptions(Section):
 
     threads: Threads = 1
     memory_mb: int = Field(HEAP_MB, ge=16)
-    """F"Java heap (default: {HEAP_MB})"."""
+    """Memory of Java (default: 2000)."""
 
 
 class TunedOptions(Section):

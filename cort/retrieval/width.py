@@ -9,14 +9,12 @@ from cort.retrieval.search_options import SearchOptions
 from cort.runtime.errors import input_error
 from cort.runtime.sections import JsonFile, Maybe, same_as
 
-WIDTHS = ", ".join(f"{kind.parameter} {kind.default:g}" for kind in INDEXES.values())
-
 
 class WidthOptions(SearchOptions):
     """Options of commands that search an approximate index."""
 
     width: Maybe[float] = None
-    """F"of the search, without --audit (default: {WIDTHS})"."""
+    """Of the search, without --audit (default: that of the key in a config)."""
     audit: Maybe[JsonFile] = None
     """Instead of --width: what `audit` wrote."""
     recall: float = same_as(Width, "recall", default=RECALL)

@@ -41,7 +41,7 @@ def searched(tmp_path, stage):
     return vectors | {"folder": tmp_path}
 
 
-def test_a_merged_run_with_ties_and_without_dropped_results_gives_the_same_pairs_in_blocks(searched, stage, monkeypatch):
+def test_a_merged_run_with_ties_and_dropped_results_gives_the_same_pairs_in_blocks(searched, stage, monkeypatch):
     folder = searched["folder"]
     excluded = folder / "dropped.tsv"
     whole = {"tag": "t", "depth": DEPTH, "exclude": excluded}

@@ -10,7 +10,7 @@ from cort.config.root import Root
 from cort.runtime.cli import parser_of
 from cort.runtime.command_line import option_of, parse_options
 from cort.runtime.mistakes import BOUNDS
-from cort.runtime.sections import Same, choices_of, hint_of, is_section, literals
+from cort.runtime.sections import Same, choices_of, hint_of, is_section, literals, meanings
 from tests.support.common import ROOT
 
 # Options that are no keys, by what is expected of them, in every stage that has one of this name.
@@ -113,6 +113,11 @@ def examples(options):
         if field.is_required():
             choices = [part for choice in choices_of(hint_of(field)) for part in [choice, *typing.get_args(choice)]]
             yield name, next(iter(literals(choices)), 1)
+
+
+def test_what_the_help_says_about_an_option_is_a_sentence():
+    said = {text for _, _, _, options in commands() for text in meanings(options).values() if text}
+    assert {text for text in said if not re.fullmatch(r"[A-Z0-9`][^{}]*\.", text)} == set()
 
 
 def test_options_that_are_keys_are_declared_once():
