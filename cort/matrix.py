@@ -109,8 +109,8 @@ def chosen_splits(experiment: Experiment, options: Options) -> list[str]:
     return [split for split in splits if options.labels in (None, experiment.labels_of(split))]
 
 
-def read_collections(experiment: Experiment, baseline: str, options: Options) -> Iterator[Collection]:
-    """Read each evaluated split of an experiment, and compare its systems with the baseline."""
+def read_collections(experiment: Experiment, title: str, baseline: str, options: Options) -> Iterator[Collection]:
+    """Read each evaluated split of an experiment with this title, and compare its systems with the baseline."""
     import pandas as pd
 
     root = experiment.root
@@ -130,7 +130,7 @@ def read_collections(experiment: Experiment, baseline: str, options: Options) ->
         means |= {name + PUBLISHED: numbers for name, numbers in (settings.published or {}).items()}
         yield Collection(
             f"{root.dataset}/{experiment.title_of_split(split)}",
-            f"{root.title}, {experiment.title_of_split(split)} ({len(first.query_ids):,})",
+            f"{title}, {experiment.title_of_split(split)} ({len(first.query_ids):,})",
             os.path.relpath(experiment.at(paths.REPORT) + "index.html", options.output_folder),
             settings.group,
             {*read_queries(experiment.at(paths.QUERIES, split=split)).values()},
@@ -233,7 +233,9 @@ def stage(options: Options) -> None:
     if len(labels) > 1 and options.labels is None:
         fix = "choose with --labels, or name other experiments"
         raise input_error("--experiments", f"{' and '.join(labels)} labels", "labels of one kind", fix)
-    collections = grouped([one for each in experiments for one in read_collections(each, baseline, options)])
+    titles = Counter(one.root.title for one in experiments)
+    named = [(one, one.root.title if titles[one.root.title] == 1 else one.root.dataset) for one in experiments]
+    collections = grouped([one for each, title in named for one in read_collections(each, title, baseline, options)])
     twice = Counter(one.name for one in collections)
     collections = [
         one._replace(name=f"{one.name} ({place})") if twice[one.name] > 1 else one

@@ -42,14 +42,14 @@ VALUES = {
 }
 
 
-def config_of(dataset, splits, measures=MEASURES, baseline="bm25", keys=None):
+def config_of(dataset, splits, measures=MEASURES, baseline="bm25", keys=None, title=NASTY):
     systems = {name: {"run": {split: "x.trec" for split in splits}} for names in splits.values() for name in names}
     if "bm25" in systems:
         systems["bm25"] = {"retrieve": "bm25"}
     files = {"queries": "q.tsv", "qrels": "q.qrels"}
     return {
         "dataset": dataset,
-        "title": f"{NASTY} {dataset}",
+        "title": f"{NASTY} {dataset}" if title is NASTY else title,
         "collection": {"passages": "p.tsv"},
         "splits": {
             **{split: files | (keys or {}) for split in splits},
@@ -128,6 +128,14 @@ def test_rows_are_systems_and_columns_collections_with_judgements(root, page):
     assert (found["nDCG@10", "sure"]["two/test"], found["nDCG@10", "sure"]["collections"]) == ("", "3")
     assert [row[0] for row in cells[1:]] == ["bm25", "sure", "unsure"]
     assert cells[2][2] == MISSING
+
+
+def test_experiments_of_one_title_are_told_apart_by_their_datasets(root, stage):
+    for dataset in ("one", "two"):
+        write(root, dataset, VALUES[dataset], title="documents")
+    stage("matrix", **options(root))
+    headings = page_in(root)[1].tables["matrix-1"][0][1:4]
+    assert headings == [f"one, test ({QUERIES})", f"two, test ({QUERIES})", f"{NASTY} three, x ({QUERIES})"]
 
 
 def test_means_differences_and_intervals_are_those_of_the_values(root, page):
