@@ -14,7 +14,6 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
-from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -97,7 +96,7 @@ def _source(options: Options, fields: dict[str, Any]) -> Source:
         raise input_error("command line", found, f"one of {', '.join(f'--{kind}' for kind in SOURCES)}", "name one")
     if paths := options.passages or options.documents:
         doubts = Counter[str]()
-        documents = partial(iter_file_documents, paths, fields, doubts)
+        documents = iter_file_documents(paths, fields, doubts)
         return Source(", ".join(paths), documents, lambda: describe_inputs(paths), doubts)
     return open_source(named[0], getattr(options, named[0]), fields, options.ids, options.threads)
 
@@ -114,7 +113,7 @@ def stage(options: Options) -> None:
         how = Division(options.generate, options.words, options.overlap, options.headings)
         table = open_writer(options.output_candidates, PASSAGES) if options.output_candidates else nullcontext()
         with table as writer:
-            batches = how.batches(source.documents(), options.threads, counts)
+            batches = how.batches(source.documents, options.threads, counts)
             written = write_passages([(source.name, apart(batches, source, writer))], options.output)
         counts["passages"] = written["passages"]
         counts |= {name: number for name, number in written.items() if name == REPEATED}

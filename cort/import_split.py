@@ -12,9 +12,10 @@ from cort.config.collection import HubCollection, IrSplit
 from cort.formats.artifacts import write_artifact
 from cort.formats.judgements import write_judged
 from cort.runtime import cli
+from cort.runtime.checksums import describe_inputs
 from cort.runtime.errors import input_error
 from cort.runtime.sections import AnyFile, Maybe, Section, Text, same_as
-from cort.sources.opened import open_split
+from cort.sources import hugging_face, irds
 
 
 class Options(Section):
@@ -23,7 +24,7 @@ class Options(Section):
     irds: Maybe[Text] = same_as(IrSplit, "irds", default=None)
     hf: Maybe[Text] = same_as(HubCollection, "hf", default=None)
     part: Maybe[Text] = None
-    """With --hf, the name of its split."""
+    """With --hf, the name of its split, or SOURCE#SPLIT if another dataset has the judgements."""
     output_queries: AnyFile
     """BEIR .jsonl to write."""
     output_qrels: AnyFile
@@ -36,9 +37,15 @@ def stage(options: Options) -> None:
     """Copy queries and judgements."""
     if (options.irds is None) == (options.hf is None) or (options.hf is None) != (options.part is None):
         raise input_error("command line", "not one source", "--irds, or --hf with --part", "name one")
-    split = open_split(options.irds, options.hf, options.part or "")
-    write_judged(options.output_queries, options.output_qrels, split.queries(), split.qrels())
-    write_artifact(options.output_sources, {"inputs": split.inputs()})
+    outputs = options.output_queries, options.output_qrels
+    if name := options.irds:
+        write_judged(*outputs, irds.iter_queries(name), irds.iter_qrels(name))
+        inputs = irds.describe(name, ("queries", "qrels"))
+    else:
+        source, part = str(options.hf), str(options.part)
+        write_judged(*outputs, hugging_face.iter_queries(source), hugging_face.iter_qrels(source, part))
+        inputs = describe_inputs(hugging_face.files(source, part))
+    write_artifact(options.output_sources, {"inputs": inputs})
 
 
 main = cli.main_of(Options, stage)

@@ -23,7 +23,7 @@ from typing import Annotated
 from cort.config.collection import Aggregation
 from cort.evaluation import inspection
 from cort.evaluation.inspection import Finding, Found, Row, Split
-from cort.formats.artifacts import csv_text, parse_assignments, read_artifact, read_csv, write_artifact
+from cort.formats.artifacts import csv_text, read_artifact, read_csv, write_artifact
 from cort.runtime import cli
 from cort.runtime.files import write_text
 from cort.runtime.sections import CsvFile, JsonFile, Maybe, Metavar, ParquetFile, Several, Text
@@ -78,9 +78,9 @@ def stage(options: Options) -> None:
 def _inspect(options: Options) -> Found:
     files = zip(options.splits, options.queries, options.qrels, strict=True)
     splits = {name: Split.read(name, *tables) for name, *tables in files}
-    limits = {name: int(limit) for name, limit in parse_assignments("--limits", options.limits).items()}
+    languages, texts = (dict(one.split("=") for one in texts) for texts in (options.languages, options.limits))
+    limits = {name: int(limit) for name, limit in texts.items()}
     passages = inspection.read_passages(options.passages, [*splits.values()], sorted(set(limits.values())))
-    languages = parse_assignments("--languages", options.languages)
     if options.counts:
         yield from inspection.describe_left_out(read_artifact(options.counts, dict[str, int]))
     yield from inspection.describe_passages(passages, limits, languages)

@@ -26,7 +26,7 @@ from cort.config.collection import Aggregation, AnySplit, HeldOut, Topics, Whole
 from cort.config.fields import Seed
 from cort.formats.artifacts import csv_text, write_artifact
 from cort.formats.cleaning import plain
-from cort.formats.duplicates import kept_rows, refuse_duplicates
+from cort.formats.duplicates import kept_rows
 from cort.formats.judgements import is_quoted, iter_qrels, read_judged
 from cort.formats.lines import Parts, Rows, iter_record_batches, none_of
 from cort.formats.records import Qrel
@@ -93,7 +93,7 @@ def read_qrels(options: "Options", query_ids: pa.ChunkedArray) -> tuple[pa.Table
     qrels, counts[RESPELLED], unknown = respell(qrels, known)
     # Ids have no whitespace, so joined pairs are unambiguous.
     pairs = pc.binary_join_element_wise(qrels["query_id"], qrels["doc_id"], " ")
-    kept = kept_rows(parts, pairs, qrels["relevance"].to_numpy, "judgement (query_id doc_id)", "grade")
+    kept = kept_rows(parts, pairs, "judgement (query_id doc_id)", qrels["relevance"].to_numpy, "grade")
     if kept is not None:
         counts["repeated rows"] = qrels.num_rows - len(kept)
         qrels = qrels.take(kept)
@@ -200,7 +200,7 @@ def stage(options: Options) -> None:
     if options.visible:
         texts = pa.chunked_array([[visible(text) for text in queries["text"].to_pylist()]], "string")
         queries = queries.set_column(1, QUERIES.field("text"), texts)
-    refuse_duplicates(parts, queries["query_id"], "query_id")
+    kept_rows(parts, queries["query_id"], "query_id")
     qrels, counts, oddities = QRELS.empty_table(), dict[str, int](), Oddities()
     if options.qrels:
         qrels, counts, oddities = read_qrels(options, queries["query_id"])

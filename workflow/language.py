@@ -8,8 +8,9 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
+from cort.formats.rows import DEFAULT, Fields
 from cort.sources.folder import File, has_rows, list_files, read_alone
-from cort.sources.rows import DEFAULT, Fields, iter_rows
+from cort.sources.rows import iter_rows
 
 # Documents that are looked at, and characters of each; fewest bytes by which a language is known.
 DOCUMENTS, CHARACTERS, FEWEST = 60, 2_000, 80

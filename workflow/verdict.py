@@ -16,7 +16,6 @@ Usage: python -m workflow.verdict --folder docs [--queries questions.txt [--qrel
 from __future__ import annotations
 
 import argparse
-import csv
 import json
 import math
 import re
@@ -45,7 +44,7 @@ from cort.config.lexical import FixedIndex, Language
 from cort.config.load import ConfigError, load
 from cort.config.stored import read_experiment
 from cort.evaluation.comparisons import MIN_QUERIES
-from cort.formats.artifacts import read_artifact
+from cort.formats.artifacts import read_artifact, read_csv
 from cort.formats.runs import read_run
 from cort.formats.tables import QUERIES, count_rows, read_queries
 from cort.formats.yaml_files import read_yaml
@@ -329,8 +328,7 @@ def cost(path: Path, experiment: Experiment, system: str) -> str:
 
 def doubts() -> str:
     """Say how often and by how much synthetic labels misled where people have judged (docs/documents.md)."""
-    with STUDY.open(encoding="utf-8", newline="") as lines:
-        rows = [{key: float(row[key]) for key in ("bm25", "synthetic", "test")} for row in csv.DictReader(lines)]
+    rows = [{key: float(row[key]) for key in ("bm25", "synthetic", "test")} for row in read_csv(STUDY)]
     worse = [row["bm25"] - row["synthetic"] for row in rows if row["synthetic"] < row["bm25"]]
     lost = [row["test"] - row["synthetic"] for row in rows]
     often = f"{len(worse)} of {len(rows)} fusions tuned on them were worse than BM25, by up to {fixed(max(worse))}"

@@ -7,7 +7,7 @@ import functools
 import io
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -141,16 +141,3 @@ def parse_json_as(source: str | Path, raw: bytes, kind: type[Artifact], fix: str
 
 def _below(place: str, step: int | str) -> str:
     return f"{place}[{step}]" if isinstance(step, int) else f"{place}.{step}".strip(".")
-
-
-def parse_assignments(option: str, texts: Sequence[str]) -> dict[str, str]:
-    """Split ``NAME=VALUE`` arguments at their first ``=``; each name must be unique."""
-    values: dict[str, str] = {}
-    for text in texts:
-        name, equals, value = text.partition("=")
-        if not name or not equals or not value:
-            raise input_error(option, shorten(text), "NAME=VALUE", "put the name before the first `=`")
-        if name in values:
-            raise input_error(option, f"the name {shorten(name)} twice", "each name once", "drop or rename one")
-        values[name] = value
-    return values

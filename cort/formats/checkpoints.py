@@ -57,7 +57,8 @@ class FinishedBlocks:
     ) -> Iterator[Made]:
         """Yield each numbered block, in order; `make` counts the rows while it works."""
         resumed = rows = 0
-        found = self._find([number for number, _ in blocks])
+        files = self._files([number for number, _ in blocks])
+        found = {number: batch for path in files for number, batch in self._read(path).items()}
         for number, block in blocks:
             batch = found.pop(number, None)
             resumed += (known := batch is not None)
@@ -89,36 +90,22 @@ class FinishedBlocks:
             raise
 
     def remove(self, numbers: Sequence[int]) -> None:
-        """Remove the files of blocks, and the folder if nothing else is in it."""
+        """Remove the files with blocks of a shard, and the folder if nothing else is in it.
+
+        A file may also have blocks of another shard, if their number has changed: those are then computed again.
+        """
+        for path in self._files(numbers):
+            path.unlink(missing_ok=True)
         if self._folder is not None:
-            for path, first, last in self._files():
-                if {first, last} <= {*numbers}:
-                    path.unlink(missing_ok=True)
             with suppress(OSError):
                 self._folder.rmdir()
 
-    def _files(self) -> list[tuple[Path, int, int]]:
-        """List the files with the numbers of their first and last block."""
-        paths = sorted(self._folder.glob("blocks-*-*.arrow")) if self._folder else []
-        return [(path, *map(int, path.stem.split("-")[1:])) for path in paths]  # type: ignore[misc]
-
-    def _find(self, numbers: Sequence[int]) -> dict[int, pa.RecordBatch]:
-        """Map the blocks with these numbers. A file that also has others, of another shard, is divided into blocks.
-
-        Otherwise, whoever ends first could not remove its part.
-        """
-        found: dict[int, pa.RecordBatch] = {}
-        own = {*numbers}
-        for path, first, last in self._files():
-            if own and first <= max(own) and last >= min(own):
-                blocks = self._read(path)
-                if not blocks.keys() <= own:
-                    for number, batch in blocks.items():
-                        self._keep([Made(number, batch, True)])
-                if not blocks or not blocks.keys() <= own:
-                    path.unlink(missing_ok=True)
-                found |= {number: batch for number, batch in blocks.items() if number in own}
-        return found
+    def _files(self, numbers: Sequence[int]) -> Iterator[Path]:
+        """Yield the files with blocks of a shard."""
+        for path in sorted(self._folder.glob("blocks-*-*.arrow")) if self._folder and numbers else ():
+            first, last = map(int, path.stem.split("-")[1:])
+            if first <= numbers[-1] and last >= numbers[0]:
+                yield path
 
     def _read(self, path: Path) -> dict[int, pa.RecordBatch]:
         """Map a file of blocks; none if it is not of this computation, or another process has just divided it."""

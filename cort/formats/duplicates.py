@@ -9,7 +9,7 @@ from cort.formats.ids import Words, has_repeated, joined
 from cort.formats.lines import Parts, place_of
 from cort.formats.records import Integers
 from cort.formats.tables import DOC_IDS, iter_batches
-from cort.runtime.errors import InputError, input_error, shorten
+from cort.runtime.errors import input_error, shorten
 
 
 def numbers_of(texts: pa.Array) -> Words:
@@ -30,45 +30,31 @@ def twins_of(path: str, numbers: Words) -> dict[str, str]:
     return twins
 
 
-def first_rows(keys: pa.ChunkedArray) -> Integers | None:
-    """Return for each row the first one with the same key; None if every key occurs once."""
-    if not has_repeated(keys):
-        return None
-    codes = joined(keys).dictionary_encode().indices.to_numpy()
-    _, first = np.unique(codes, return_index=True)
-    return np.asarray(first[codes], np.int64)
-
-
-def refuse_duplicates(parts: Parts, keys: pa.ChunkedArray, kind: str) -> None:
-    """Refuse files in which two rows have the same key; `kind` is what error messages call a key."""
-    first = first_rows(keys)
-    if first is not None:
-        again = int(np.flatnonzero(first != np.arange(len(first)))[0])
-        raise duplicate(parts, keys, kind, again, int(first[again]), "again")
-
-
-def duplicate(parts: Parts, keys: pa.ChunkedArray, kind: str, again: int, first: int, how: str) -> InputError:
-    """Make the error about a row with the key of another one."""
-    path, row = place_of(parts, again)
-    other, before = place_of(parts, first)
-    where = f"row {before}" + f" of {other}" * (len(parts) > 1)
-    found = f"{kind} {shorten(keys[again].as_py())} {how} (it is already in {where})"
-    return input_error(path, found, f"each {kind} once", "remove one of the two rows", row)
-
-
 def kept_rows(
-    parts: Parts, keys: pa.ChunkedArray, values: Callable[[], Integers | Words], kind: str, value: str
+    parts: Parts,
+    keys: pa.ChunkedArray,
+    kind: str,
+    values: Callable[[], Integers | Words] | None = None,
+    value: str = "",
 ) -> Integers | None:
     """Tell which rows to keep if identical ones are dropped; None for all.
 
+    :param kind: what error messages call a key.
     :param values: computes numbers, equal if what belongs to the keys is equal; called only if a key is repeated.
+        Without it, no rows are identical.
     :raises InputError: for a key with two values, which are called `value`.
     """
-    first = first_rows(keys)
-    if first is None:
+    if not has_repeated(keys):
         return None
-    numbers = values()
+    codes = joined(keys).dictionary_encode().indices.to_numpy()
+    # For each row, the first one with the same key.
+    first, rows = np.unique(codes, return_index=True)[1][codes], np.arange(len(codes))
+    numbers = values() if values else rows
     if len(differing := np.flatnonzero(numbers != numbers[first])):
         again = int(differing[0])
-        raise duplicate(parts, keys, kind, again, int(first[again]), f"again, with another {value}")
-    return np.flatnonzero(first == np.arange(len(first)))
+        (path, row), (other, before) = place_of(parts, again), place_of(parts, int(first[again]))
+        where = f"row {before}" + f" of {other}" * (len(parts) > 1)
+        how = f"again, with another {value}" if values else "again"
+        found = f"{kind} {shorten(keys[again].as_py())} {how} (it is already in {where})"
+        raise input_error(path, found, f"each {kind} once", "remove one of the two rows", row)
+    return np.flatnonzero(first == rows)

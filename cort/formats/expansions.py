@@ -4,12 +4,13 @@ Our tables of both have a row per passage, in the order of the passages; several
 files published for doc2query and docTTTTTquery are read here, too.
 """
 
+import io
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from itertools import chain
 from pathlib import Path
-from typing import IO
+from typing import IO, cast
 from zipfile import ZipFile
 
 import pyarrow as pa
@@ -17,8 +18,8 @@ import pyarrow.compute as pc
 
 from cort.formats import tables
 from cort.formats.damage import refusing_damage
-from cort.formats.lines import iter_lines
-from cort.formats.members import ARCHIVE, iter_member_lines, iter_members, names_in
+from cort.formats.lines import SMALL_BLOCK, decode_lines, iter_blocks_of, iter_lines
+from cort.formats.members import ARCHIVE, iter_members, names_in
 from cort.runtime.errors import input_error, shorten
 
 #: the predicted queries of one passage
@@ -105,4 +106,5 @@ def _parts(path: str | Path, names: Sequence[str], samples: int | None) -> list[
 
 
 def _lines(content: IO[bytes], source: str) -> Iterator[str]:
-    return (line.strip() for _, line in iter_member_lines(content, source))
+    for block in iter_blocks_of(cast("io.BufferedIOBase", content), source, SMALL_BLOCK):
+        yield from (line.strip() for _, line in decode_lines(source, block))

@@ -110,14 +110,6 @@ def parse_json(text: str) -> Any:
         raise ValueError("nested too deeply") from error
 
 
-def parse_json_line(line: str, fix: str) -> Any:
-    """Parse a line of JSON, or raise a `BadLine`; the caller checks that it is an object."""
-    try:
-        return parse_json(line)
-    except ValueError as error:
-        raise BadLine(f"{shorten(line)} ({error})", "one JSON object", fix) from error
-
-
 def checked_unicode(key: str, value: str) -> str:
     """Refuse unpaired surrogates, which JSON allows and UTF-8 does not; errors call the text `key`."""
     try:

@@ -22,15 +22,6 @@ FIRST_BYTES = np.array([(1 << 8 * length) - 1 for length in range(WORD + 1)], dt
 MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 
 
-def alphabetic_codes(ids: pa.Array) -> Integers:
-    """Give equal ids equal numbers, which sort like the bytes of the ids."""
-    encoded = pc.dictionary_encode(ids)
-    place = np.empty(len(encoded.dictionary), dtype=np.int64)
-    place[pc.sort_indices(encoded.dictionary).to_numpy()] = np.arange(len(place))
-    codes: Integers = place[encoded.indices.to_numpy()]
-    return codes
-
-
 def positions(ids: pa.Array | pa.ChunkedArray, known: pa.Array) -> Integers:
     """Return the position of each id in `known`, or -1 if it is absent."""
     if pa.types.is_large_string(known.type):
@@ -67,16 +58,13 @@ def string_bytes(strings: pa.Array) -> tuple[Text, npt.NDArray[np.signedinteger]
     return np.frombuffer(data or b"", np.uint8)[offsets[0] : offsets[-1]], offsets - offsets[0]
 
 
-def sort_keys(ids: pa.Array) -> Integers | Words:
+def sort_keys(ids: pa.Array) -> Words:
     """Give ids numbers that sort and compare like their bytes; fast if all ids are short."""
     if int(pc.max(pc.binary_length(ids)).as_py() or 0) > WORD or pc.any(pc.match_substring(ids, "\x00")).as_py():
-        return alphabetic_codes(ids)
+        return np.asarray(pc.rank(ids, tiebreaker="dense"))
 
     # Ids without zero bytes remain distinct when padded with zeros.
-    def words(text: Text, starts: Integers, lengths: Integers) -> Words:
-        return _masked(_all_words(text), starts, lengths)
-
-    return _by_piece(words, ids).byteswap()
+    return _by_piece(lambda text, starts, lengths: _masked(_all_words(text), starts, lengths), ids).byteswap()
 
 
 def is_plain(ids: pa.Array) -> bool:

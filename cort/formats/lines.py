@@ -9,6 +9,7 @@ import io
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -54,11 +55,7 @@ class Block(NamedTuple):
 
 def place_of(parts: Parts, record: int) -> tuple[str | Path, int]:
     """Return the file and row of a record; records are counted from 0 over all files."""
-    for source, rows in parts:
-        if record < len(rows):
-            return source, rows[record]
-        record -= len(rows)
-    raise IndexError(record)
+    return next(islice(((source, row) for source, rows in parts for row in rows), record, None))
 
 
 def none_of(kind: str, path: str | Path) -> str:
@@ -80,32 +77,27 @@ def iter_text(path: str | Path, counts: Counter[str] | None = None, has_nul: boo
     """
     doubts = Counter[str]()
     for block in iter_blocks(path, SMALL_BLOCK):
-        yield from decode_text(path, block, doubts, has_nul)
-    log_doubts(path, doubts)
-    if counts is not None:
-        counts.update(doubts)
+        yield from decode_lines(path, block, partial(decode_text, doubts, has_nul))
+    log_doubts(path, doubts, counts)
 
 
-def decode_text(path: str | Path, block: Block, doubts: Counter[str], has_nul: bool = False) -> Rows[str]:
-    """Yield (row, line without its end) of a block, like `iter_text`, and count doubts."""
-
-    def parse(raw: bytes) -> str:
-        raw = raw.rstrip(b"\n").replace(b"\0", b" ") if has_nul else _without_nul(raw)
-        text, doubt = decode(raw)
-        if doubt:
-            doubts[f"rows {doubt}"] += 1
-        return text
-
-    return iter_records(path, enumerate(io.BytesIO(memoryview(block.data)[: block.length]), block.row), parse)
+def decode_text(doubts: Counter[str], has_nul: bool, raw: bytes) -> str:
+    """Decode a line for `iter_records`, and count doubts."""
+    text, doubt = decode(raw.rstrip(b"\n").replace(b"\0", b" ") if has_nul else _without_nul(raw))
+    if doubt:
+        doubts[f"rows {doubt}"] += 1
+    return text
 
 
-def log_doubts(path: str | Path, doubts: Counter[str]) -> None:
-    """Log how many rows of a file were doubtful, once per file."""
-    for doubt, number in doubts.items():
+def log_doubts(path: str | Path, found: Counter[str], doubts: Counter[str] | None) -> None:
+    """Log how many rows of a file were doubtful, once per file, and add them to other doubts."""
+    for doubt, number in found.items():
         _log_once(str(path), f"{doubt}: {number:,}")
+    if doubts is not None:
+        doubts.update(found)
 
 
-def iter_blocks(path: str | Path, size: int = BLOCK_BYTES) -> Iterator[Block]:
+def iter_blocks(path: str | Path, size: int) -> Iterator[Block]:
     """Yield blocks of about `size` bytes, which share their memory; refuse truncated compressed data."""
     with open(path, "rb") as file:
         kind = kind_of(file.peek(HEAD))
@@ -174,12 +166,6 @@ def _log_once(path: str, message: str) -> None:
     log.info("%s: %s", path, message)
 
 
-def decode_lines(path: str | Path, block: Block) -> Rows[str]:
-    """Yield (row, line without its end) of a block, like `iter_lines`."""
-    lines = io.BytesIO(memoryview(block.data)[: block.length])
-    return iter_records(path, enumerate(lines, block.row), decode_line)
-
-
 def iter_records(path: str | Path, lines: Rows[Line], parse: Callable[[Line], Record]) -> Rows[Record]:
     """Yield (row, parsed line); a `BadLine` from `parse` becomes an error with the row."""
     for row, line in lines:
@@ -191,6 +177,24 @@ def iter_records(path: str | Path, lines: Rows[Line], parse: Callable[[Line], Re
         yield row, record
 
 
+def decode_line(raw: bytes) -> str:
+    """Decode a line for `iter_records`; refuse NUL and invalid UTF-8."""
+    raw = _without_nul(raw)
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        start = max(error.start - 10, 0)
+        context = shorten(raw[start : error.end + 10].decode("utf-8", "backslashreplace"))
+        found = f"invalid UTF-8 at byte {error.start + 1} ({context})"
+        raise BadLine(found, "UTF-8", "convert the file (`iconv`)") from error
+
+
+def decode_lines(path: str | Path, block: Block, parse: Callable[[bytes], str] = decode_line) -> Rows[str]:
+    """Yield (row, line without its end) of a block, like `iter_lines`."""
+    lines = io.BytesIO(memoryview(block.data)[: block.length])
+    return iter_records(path, enumerate(lines, block.row), parse)
+
+
 def iter_record_batches(records: Rows[Any], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """Collect records into batches of at most `ROWS_PER_BATCH` rows."""
     while block := list(islice(records, ROWS_PER_BATCH)):
@@ -199,31 +203,30 @@ def iter_record_batches(records: Rows[Any], schema: pa.Schema) -> Iterator[pa.Re
         yield pa.record_batch(arrays, schema=schema)
 
 
-def parse_lines(
-    path: str | Path, block: Block, parse: Callable[[str], Any], schema: pa.Schema
-) -> Iterator[pa.RecordBatch]:
-    """Parse a block line by line, for the records that Arrow would give, or an error with its row."""
-    return iter_record_batches(iter_records(path, decode_lines(path, block), parse), schema)
-
-
 def read_columns(
     path: str | Path, names: Sequence[str], schema: pa.Schema, parse: Callable[[str], Any], separators: str = " \t"
 ) -> pa.Table:
-    """Read the columns `schema` of a large file with the columns `names`, in order; row n of the table is line n + 1.
+    """Read the columns `schema` of a large file as `iter_columns` does; row n of the table is line n + 1."""
+    return pa.Table.from_batches(iter_columns(path, names, schema, parse, separators), schema)
+
+
+def iter_columns(
+    path: str | Path, names: Sequence[str], schema: pa.Schema, parse: Callable[[str], Any], separators: str
+) -> Iterator[pa.RecordBatch]:
+    """Stream the columns `schema` of a file with the columns `names`, in order, a row per line.
 
     Arrow parses plain blocks with one kind of separator; other blocks are read line by line with `parse`. If there are
     several `separators`, any number of them may separate two fields, and no field is empty.
     """
-    batches: list[pa.RecordBatch] = []
     for block in iter_blocks(path, COLUMNS_BLOCK):
         used = [separator for separator in separators if block.has(separator.encode())]
         plain = len(used) == 1 and not (len(separators) > 1 and _has_empty_field(block))
         table = parse_block(block, names, schema, used[0]) if plain else None
         if table is not None and all(map(_is_clean, table.columns)):
-            batches += table.to_batches()
+            yield from table.to_batches()
         else:
-            batches += parse_lines(path, block, parse, schema)
-    return pa.Table.from_batches(batches, schema)
+            # The records that Arrow would give, or an error with its row.
+            yield from iter_record_batches(iter_records(path, decode_lines(path, block), parse), schema)
 
 
 def parse_block(block: Block, names: Sequence[str], schema: pa.Schema, separator: str) -> pa.Table | None:
@@ -260,18 +263,6 @@ def _has_empty_field(block: Block) -> bool:
 def _is_clean(column: pa.ChunkedArray) -> bool:
     """Whether all numbers are finite, or all texts are ids."""
     return bool(pc.all(pc.is_finite(column)).as_py()) if column.type == pa.float64() else are_ids(column)
-
-
-def decode_line(raw: bytes) -> str:
-    """Decode a line for `iter_records`; refuse NUL and invalid UTF-8."""
-    raw = _without_nul(raw)
-    try:
-        return raw.decode("utf-8")
-    except UnicodeDecodeError as error:
-        start = max(error.start - 10, 0)
-        context = shorten(raw[start : error.end + 10].decode("utf-8", "backslashreplace"))
-        found = f"invalid UTF-8 at byte {error.start + 1} ({context})"
-        raise BadLine(found, "UTF-8", "convert the file (`iconv`)") from error
 
 
 def _without_nul(raw: bytes) -> bytes:

@@ -48,12 +48,7 @@ class Marked(NamedTuple):
     def all(self, *names: str, label: re.Pattern[str] | None = None) -> str:
         """Return the texts with these names, or all if there are no names, without a label that one begins with."""
         texts = (text for name, text in self.parts if name in names or not names)
-        return " ".join(filter(None, (text[_end(label, text) :] for text in texts)))
-
-
-def _end(label: re.Pattern[str] | None, text: str) -> int:
-    found = label.match(text) if label else None
-    return found.end() if found else 0
+        return " ".join(filter(None, (label.sub("", text) if label else text for text in texts)))
 
 
 def is_marked(path: str | Path) -> bool:
@@ -70,7 +65,7 @@ def _beginning(path: str | Path) -> str:
     return head_of(path).decode("utf-8", "replace")
 
 
-def iter_documents(path: str | Path, doubts: Counter[str] | None = None) -> Rows[tuple[str, str, str]]:
+def iter_documents(path: str | Path, doubts: Counter[str] | None) -> Rows[tuple[str, str, str]]:
     """Stream (row, (doc_id, title, text)) of TREC or SMART.
 
     :param doubts: gets the number of rows that were read with doubts, by reason.
@@ -83,7 +78,7 @@ def iter_documents(path: str | Path, doubts: Counter[str] | None = None) -> Rows
         yield one.row, (one.first(*IDS) or one.id, one.all(*TITLES), text)
 
 
-def iter_smart(path: str | Path, doubts: Counter[str] | None = None) -> Iterator[Marked]:
+def iter_smart(path: str | Path, doubts: Counter[str] | None) -> Iterator[Marked]:
     """Stream records; their `attributes` are what stands behind ``.I``, and the names are letters."""
     record, name, lines = Marked(0, "", []), "", list[str]()
     for row, line in chain(iter_text(path, doubts), [(0, ".I end")]):
@@ -98,16 +93,14 @@ def iter_smart(path: str | Path, doubts: Counter[str] | None = None) -> Iterator
             record = Marked(row, field["id"], [])
 
 
-def iter_topics(path: str | Path, doubts: Counter[str] | None = None) -> Iterator[Marked]:
+def iter_topics(path: str | Path, doubts: Counter[str] | None) -> Iterator[Marked]:
     """Stream the topics of TREC's SGML or XML, one of `TOPICS` with anything inside."""
     head = _beginning(path)
     name = next((name for name in TOPICS if re.search(rf"<{name}[\s>]", head, re.I)), "top")
-    return _elements(path, name, doubts=doubts)
+    return _elements(path, name, (), doubts)
 
 
-def _elements(
-    path: str | Path, name: str, known: Container[str] = (), doubts: Counter[str] | None = None
-) -> Iterator[Marked]:
+def _elements(path: str | Path, name: str, known: Container[str], doubts: Counter[str] | None) -> Iterator[Marked]:
     """Stream elements; one that is not closed ends at the next."""
     opening = re.compile(rf"(?=<{name}[\s>])", re.I)
     row, lines = 0, list[str]()

@@ -1,6 +1,5 @@
 """Files in archives: their names, and streams of their content."""
 
-import io
 import re
 import tarfile
 import zipfile
@@ -8,19 +7,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, cast
 
-from cort.formats.lines import SMALL_BLOCK, Rows, decode_lines, iter_blocks_of
+from cort.formats.lines import SMALL_BLOCK
 from cort.formats.unpacking import unpacked
 
 #: what a damaged archive should be, and what to do
 ARCHIVE = ("archive", "fetch it again")
 # Files with attributes that macOS adds to archives.
 LITTER = re.compile(r"(.*/)?(__MACOSX/.*|\._[^/]*|\.DS_Store)", re.DOTALL)
-
-
-def iter_member_lines(handle: IO[bytes], source: str) -> Rows[str]:
-    """Yield (row counted from 1, line without its end), like `iter_lines`."""
-    for block in iter_blocks_of(cast("io.BufferedIOBase", handle), source, SMALL_BLOCK):
-        yield from decode_lines(source, block)
 
 
 def names_in(archive: zipfile.ZipFile) -> list[str]:

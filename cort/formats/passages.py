@@ -14,10 +14,11 @@ the same records or for an error with its row.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -31,6 +32,7 @@ from cort.formats.lines import (
     BLOCK_BYTES,
     Block,
     Rows,
+    decode_lines,
     decode_text,
     iter_blocks,
     iter_record_batches,
@@ -55,21 +57,20 @@ REPEATED = "identical documents dropped"
 # Rows that tell whether ids are texts.
 FIRST = 100
 Item = TypeVar("Item")
-Fields = Mapping[str, Any]
 
 # Printable ASCII except the space: at the ends of a text, these bytes are not whitespace of any kind.
 FIRST_PLAIN, LAST_PLAIN = 0x21, 0x7E
 
 
 def iter_titled(
-    path: str | Path, fields: Fields | None = None, doubts: Counter[str] | None = None
+    path: str | Path, fields: rows.Fields = rows.DEFAULT, doubts: Counter[str] | None = None
 ) -> Rows[tuple[str, str, str]]:
     """Stream (row, (doc_id, title, text)) of documents; title and text may be empty.
 
     :param fields: names of the fields of rows, as in the config.
     :param doubts: gets the number of rows that were read with doubts, by reason.
     """
-    names = rows.names_of(fields or {})
+    names = rows.names_of(fields)
     match _form(path, names):
         case "lines":
             lines = iter_text(path, doubts, has_nul=False)
@@ -77,7 +78,9 @@ def iter_titled(
         case "marked":
             return iter_records(path, marked.iter_documents(path, doubts), _with_checked_id)
         case form:
-            return rows.iter_titled_rows(path, form, names, doubts)
+            read = partial(iter_text, counts=doubts, has_nul=False)
+            records = rows.iter_rows(path, form, names.columns(), read=read, doubts=doubts)
+            return iter_records(path, records, partial(rows.titled, names))
 
 
 def _form(path: str | Path, names: rows.Names) -> str:
@@ -92,29 +95,29 @@ def _form(path: str | Path, names: rows.Names) -> str:
     return "lines"
 
 
-def iter_passages(path: str | Path, fields: Fields | None = None, doubts: Counter[str] | None = None) -> Rows[Text]:
+def iter_passages(
+    path: str | Path, fields: rows.Fields = rows.DEFAULT, doubts: Counter[str] | None = None
+) -> Rows[Text]:
     """Stream (row, passage); a passage is a title, a space and a text. `doubts` is as in `iter_titled`."""
     return iter_records(path, iter_titled(path, fields, doubts), _joined)
 
 
 def iter_passage_batches(
     path: str | Path,
-    fields: Fields | None = None,
+    fields: rows.Fields = rows.DEFAULT,
     doubts: Counter[str] | None = None,
     block_bytes: int = BLOCK_BYTES,
 ) -> Iterator[pa.RecordBatch]:
     """Stream the passages of a file, as `iter_passages` reads them, in batches of about the same size."""
-    if _form(path, rows.names_of(fields or {})) != "lines":
+    if _form(path, rows.names_of(fields)) != "lines":
         yield from iter_record_batches(iter_passages(path, fields, doubts), PASSAGES)
         return
     found = Counter[str]()
     for block in iter_blocks(path, block_bytes):
         batches = _parse_passages(block)
-        lines = decode_text(path, block, found)
+        lines = decode_lines(path, block, partial(decode_text, found, False))
         yield from iter_record_batches(_parsed(path, lines), PASSAGES) if batches is None else batches
-    log_doubts(path, found)
-    if doubts is not None:
-        doubts.update(found)
+    log_doubts(path, found, doubts)
 
 
 def write_passages(parts: Iterable[tuple[str, Iterable[pa.RecordBatch]]], output: str | Path) -> dict[str, int]:
@@ -166,7 +169,7 @@ def _drop_repeated(path: Path, sizes: Sequence[tuple[str, range]]) -> int:
     def texts() -> Words:
         return np.concatenate([numbers_of(batch["text"]) for batch in iter_batches(path, PASSAGES)])
 
-    kept = kept_rows(sizes, column, texts, "doc_id", "text")
+    kept = kept_rows(sizes, column, "doc_id", texts, "text")
     if kept is None:
         return 0
     mask, start = pa.array(np.isin(np.arange(len(column)), kept)), 0

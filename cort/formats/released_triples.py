@@ -9,8 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from cort.formats.fields import BadLine, checked_id
-from cort.formats.ids import are_ids
-from cort.formats.lines import iter_blocks, parse_block, parse_lines
+from cort.formats.lines import iter_columns
 
 COLUMNS = ("query", "positive", "negative")
 FIELDS = pa.schema(dict.fromkeys(COLUMNS, "string"))
@@ -19,12 +18,7 @@ SEPARATOR = "\t"
 
 def iter_triples(path: str | Path) -> Iterator[pa.RecordBatch]:
     """Stream the ids of all lines in the columns `COLUMNS`."""
-    for block in iter_blocks(path):
-        table = parse_block(block, COLUMNS, FIELDS, SEPARATOR)
-        if table is not None and all(map(are_ids, table.columns)):
-            yield from table.to_batches()
-        else:
-            yield from parse_lines(path, block, _parse, FIELDS)
+    return iter_columns(path, COLUMNS, FIELDS, _parse, SEPARATOR)
 
 
 def _parse(line: str) -> tuple[str, ...]:

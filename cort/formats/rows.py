@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,10 +16,13 @@ import pyarrow.parquet as pq
 
 from cort.formats import csv_records, json_records
 from cort.formats.damage import refusing_damage
-from cort.formats.fields import BadLine, checked_unicode, parse_json_line, writable_id
-from cort.formats.lines import Rows, head_of, iter_lines, iter_records, iter_text, log_doubts
+from cort.formats.fields import BadLine, checked_unicode, parse_json, writable_id
+from cort.formats.lines import Rows, head_of, iter_lines, log_doubts
 from cort.runtime.errors import shorten
 
+#: names of "id" and "title", and of one or more texts, which follow each other; without, they are found
+Fields = Mapping[str, Any]
+DEFAULT: Fields = {}
 Record = Mapping[str, Any]
 #: a record, or what is wrong with it
 Row = Record | BadLine
@@ -55,13 +57,11 @@ DOCUMENTS = Names(
 QUERIES = Names(("_id", "id", "qid", "query_id", "query-id", "topic_id"), (), ("text", "query", "question", "title"))
 
 
-def names_of(fields: Mapping[str, Any], default: Names = DOCUMENTS) -> Names:
-    """Return the names of fields, given as in the config."""
-    if not fields:
-        return default
+def names_of(fields: Fields) -> Names:
+    """Return the names of fields of documents, given as in the config."""
     given = {key: (value,) if isinstance(value, str) else tuple(value) for key, value in fields.items()}
-    texts = given.get("text", default.texts)
-    return Names(given.get("id", default.ids), given.get("title", default.titles), texts, "text" in given)
+    ids, titles, texts, _ = DOCUMENTS
+    return Names(given.get("id", ids), given.get("title", titles), given.get("text", texts), "text" in given)
 
 
 def form_of(path: str | Path, ids: Collection[str], texts: Collection[str]) -> str | None:
@@ -111,12 +111,12 @@ def iter_rows(
     if form == PARQUET:
         return _iter_parquet(path, wanted, fewest)
     if form in csv_records.DELIMITERS:
-        return _with_header(_iter_csv(path, read(path), form, Counter() if doubts is None else doubts), header)
+        return _with_header(_iter_csv(path, read(path), form, doubts), header)
     if form == OBJECTS:
         return json_records.iter_objects(read(path))
     lines = ((row, line) for row, line in read(path) if line.strip())
     if form == JSON:
-        return ((row, _or_bad(json_object, line)) for row, line in lines)
+        return ((row, _object(line)) for row, line in lines)
     return _with_header(((row, _fields(line, TSV)) for row, line in lines), header, last)
 
 
@@ -127,19 +127,14 @@ def checked(row: Row) -> Record:
     return row
 
 
-def _or_bad(parse: Callable[[str], Record], line: str) -> Row:
+def _object(line: str) -> Row:
     try:
-        return parse(line)
-    except BadLine as bad:
-        return bad
-
-
-def json_object(line: str) -> dict[str, Any]:
-    """Parse a row that is one JSON object."""
-    record = parse_json_line(line, "correct the row; each record takes one line")
-    if not isinstance(record, dict):
-        raise BadLine(shorten(line), "one JSON object", "write records as {...}, one per line")
-    return record
+        record = parse_json(line)
+    except ValueError as error:
+        fix = "correct the row; each record takes one line"
+        return BadLine(f"{shorten(line)} ({error})", "one JSON object", fix)
+    fix = "write records as {...}, one per line"
+    return record if isinstance(record, dict) else BadLine(shorten(line), "one JSON object", fix)
 
 
 def value_of(record: Record, names: Sequence[str]) -> Any:
@@ -189,7 +184,7 @@ def text_of(record: Record, names: Sequence[str]) -> str:
     return "" if is_missing(value) else checked_unicode(names[0], str(value))
 
 
-def titled(row: Row, names: Names) -> tuple[str, str, str]:
+def titled(names: Names, row: Row) -> tuple[str, str, str]:
     """Return the id, title and text of a document."""
     record = checked(row)
     return id_of(record, names.ids, "doc_id"), *texts_of(record, names)
@@ -232,12 +227,13 @@ def _with_header(lines: Rows[list[str] | BadLine], header: Sequence[str], last: 
             yield row, dict(zip(header, values, strict=False))
 
 
-def _iter_csv(path: str | Path, lines: Rows[str], delimiter: str, doubts: Counter[str]) -> Rows[list[str] | BadLine]:
+def _iter_csv(
+    path: str | Path, lines: Rows[str], delimiter: str, doubts: Counter[str] | None
+) -> Rows[list[str] | BadLine]:
     found = Counter[str]()
     seen = ((row, line) for row, line in lines if row > 1 or not csv_records.SEPARATOR.fullmatch(line))
     yield from csv_records.iter_records(seen, delimiter, found)
-    log_doubts(path, found)
-    doubts.update(found)
+    log_doubts(path, found, doubts)
 
 
 def _fields(line: str, delimiter: str) -> list[str]:
@@ -251,12 +247,3 @@ def _fields(line: str, delimiter: str) -> list[str]:
 def _unquoted(field: str) -> str:
     inner = field[1:-1].replace('""', "")
     return field[1:-1].replace('""', '"') if len(field) > 1 and field.endswith('"') and '"' not in inner else field
-
-
-def iter_titled_rows(
-    path: str | Path, form: str, names: Names, doubts: Counter[str] | None = None
-) -> Iterator[tuple[int, tuple[str, str, str]]]:
-    """Stream (row, (doc_id, title, text)); `doubts` gets the number of rows that were read with doubts, by reason."""
-    read = partial(iter_text, counts=doubts, has_nul=False)
-    records = iter_rows(path, form, names.columns(), read=read, doubts=doubts)
-    return iter_records(path, records, lambda record: titled(record, names))

@@ -168,7 +168,9 @@ def write_run(
 
     :param change: drops results that should not be written.
     """
-    return write_runs(path, map(change, map(run_of, _blocks(rankings))), tag)
+    filled = (ranking for ranking in rankings if len(ranking.doc_ids))
+    blocks = in_blocks(filled, lambda ranking: len(ranking.doc_ids), ROWS_PER_BLOCK)
+    return write_runs(path, map(change, map(run_of, blocks)), tag)
 
 
 def write_runs(path: str | Path, runs: Iterable[Run], tag: str) -> int:
@@ -191,24 +193,14 @@ def write_runs(path: str | Path, runs: Iterable[Run], tag: str) -> int:
             columns = _columns_of(run, tag)
             lines += len(columns[0])
             writing.result()
-            writing = pool.submit(_write_lines, path, handle, columns)
+            writing = pool.submit(_write_lines, handle, columns)
         writing.result()
     return lines
 
 
-def _blocks(rankings: Iterable[Ranking]) -> Iterator[list[Ranking]]:
-    """Divide rankings that are not empty."""
-    filled = (ranking for ranking in rankings if len(ranking.doc_ids))
-    return in_blocks(filled, lambda ranking: len(ranking.doc_ids), ROWS_PER_BLOCK)
-
-
-def _write_lines(path: str | Path, handle: BinaryIO, columns: Sequence[Any]) -> None:
+def _write_lines(handle: BinaryIO, columns: Sequence[Any]) -> None:
     texts = [column.cast("string") if isinstance(column, pa.Array) else column for column in columns]
     lines, _ = string_bytes(pc.binary_join_element_wise(*texts, " "))
-    between = lines <= ord(" ")
-    if np.count_nonzero(between) != len(COLUMNS) * len(columns[0]) or between[0] or (between[1:] & between[:-1]).any():
-        found = "an id that is empty or has whitespace"
-        raise input_error(path, found, "ids that run files can hold", "rebuild what the ids come from")
     handle.write(lines.data)
 
 

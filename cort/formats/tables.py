@@ -166,10 +166,8 @@ def open_parquet(path: str | Path) -> pq.ParquetFile:
 def _open(path: str | Path, schema: pa.Schema) -> pq.ParquetFile:
     file = open_parquet(path)
     with refusing_damage(path, *WHOLE):
-        types = dict(zip(file.schema_arrow.names, file.schema_arrow.types, strict=True))
-    expected_types = zip(schema.names, schema.types, strict=True)
-    wrong = [f"{name}: {types.get(name, 'missing')}" for name, kind in expected_types if types.get(name) != kind]
-    if wrong:
-        expected = ", ".join(f"{field.name}: {field.type}" for field in schema)
-        raise input_error(path, f"columns ({'; '.join(wrong)})", f"({expected})", "rebuild the file or name another")
+        names = file.schema_arrow.names
+    if missing := [f"{name}: missing" for name in schema.names if name not in names]:
+        expected = f"columns {', '.join(schema.names)}"
+        raise input_error(path, f"columns ({'; '.join(missing)})", expected, "rebuild the file or name another")
     return file

@@ -41,7 +41,7 @@ NUMBERS = ("num", "number", "identifier", "topicid", "topic_id", "query_id", "qi
 # What TREC writes at the beginning of a part.
 NUMBER = re.compile(r"\s*(?:number|topic)\s*:\s*", re.IGNORECASE)
 LABELS = {
-    part: re.compile(rf"\s*(?:{words})\s*:\s*", re.IGNORECASE)
+    part: re.compile(rf"\A\s*(?:{words})\s*:\s*", re.IGNORECASE)
     for part, words in (("title", "topic|title"), ("description", "description"), ("narrative", "narrative"))
 }
 # Lines that tell how a file has its queries.
@@ -83,9 +83,7 @@ def _with_text(path: str | Path, queries: Rows[Text], found: Counter[str], doubt
             yield row, query
         else:
             found[TEXTLESS] += 1
-    log_doubts(path, found)
-    if doubts is not None:
-        doubts.update(found)
+    log_doubts(path, found, doubts)
 
 
 def _form(path: str | Path) -> str | None:

@@ -14,7 +14,7 @@ import gzip
 import io
 import lzma
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
@@ -37,60 +37,48 @@ PACKED = re.compile(
 HEAD, PIECE = 4_096, 1 << 18
 
 
-class _Streams(io.RawIOBase):
-    """The content of all streams of a file, with any zeros between and behind them.
+class _Pieces(io.RawIOBase):
+    """A file of bytes that are made piece by piece."""
+
+    def __init__(self, pieces: Iterator[bytes]) -> None:
+        super().__init__()
+        self._pieces, self._rest = filter(None, pieces), b""
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: WriteableBuffer) -> int:
+        target = memoryview(buffer).cast("B")
+        rest = self._rest or next(self._pieces, b"")
+        data, self._rest = rest[: len(target)], rest[len(target) :]
+        target[: len(data)] = data
+        return len(data)
+
+
+def _streams(file: BinaryIO, start: Callable[[], bz2.BZ2Decompressor | lzma.LZMADecompressor]) -> Iterator[bytes]:
+    """Yield the content of all streams of a file, with any zeros between and behind them.
 
     :param start: makes the decompressor of a stream.
     """
-
-    def __init__(self, file: BinaryIO, start: Callable[[], bz2.BZ2Decompressor | lzma.LZMADecompressor]) -> None:
-        super().__init__()
-        self._file, self._start, self._stream, self._packed = file, start, start(), b""
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: WriteableBuffer) -> int:
-        target = memoryview(buffer).cast("B")
-        while True:
-            if self._stream.eof:
-                self._packed = self._stream.unused_data.lstrip(b"\0")
-                while not self._packed and (more := self._file.read(PIECE)):
-                    self._packed = more.lstrip(b"\0")
-                if not self._packed:
-                    return 0
-                self._stream = self._start()
-            elif self._stream.needs_input and not self._packed:
-                self._packed = self._file.read(PIECE)
-                if not self._packed:
-                    raise EOFError("it ends within a stream")
-            data = self._stream.decompress(self._packed, len(target))
-            self._packed = b""
-            if data:
-                target[: len(data)] = data
-                return len(data)
+    packed = file.read(PIECE)
+    while packed:
+        stream = start()
+        while not stream.eof:
+            if stream.needs_input and not packed and not (packed := file.read(PIECE)):
+                raise EOFError("it ends within a stream")
+            yield stream.decompress(packed, PIECE)
+            packed = b""
+        packed = stream.unused_data.lstrip(b"\0")
+        while not packed and (more := file.read(PIECE)):
+            packed = more.lstrip(b"\0")
 
 
-class _Recoded(io.RawIOBase):
-    """A text as UTF-8; bytes that are none in its encoding are replaced."""
-
-    def __init__(self, file: BinaryIO, encoding: str) -> None:
-        super().__init__()
-        self._file, self._decoder = file, codecs.getincrementaldecoder(encoding)("replace")
-        self._rest, self._more = b"", True
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: WriteableBuffer) -> int:
-        target = memoryview(buffer).cast("B")
-        while self._more and not self._rest:
-            piece = self._file.read(PIECE)
-            self._more = bool(piece)
-            self._rest = self._decoder.decode(piece, final=not piece).encode()
-        data, self._rest = self._rest[: len(target)], self._rest[len(target) :]
-        target[: len(data)] = data
-        return len(data)
+def _recoded(file: BinaryIO, encoding: str) -> Iterator[bytes]:
+    """Yield a text as UTF-8; bytes that are none in its encoding are replaced."""
+    decoder = codecs.getincrementaldecoder(encoding)("replace")
+    while piece := file.read(PIECE):
+        yield decoder.decode(piece).encode()
+    yield decoder.decode(b"", final=True).encode()
 
 
 def unpacked(file: BinaryIO) -> io.BufferedReader | gzip.GzipFile:
@@ -98,7 +86,7 @@ def unpacked(file: BinaryIO) -> io.BufferedReader | gzip.GzipFile:
     plain = _unpacked(file)
     begin = plain.peek(HEAD)
     mark = next((mark for mark in MARKS if mark != codecs.BOM_UTF8 and begin.startswith(mark)), None)
-    return io.BufferedReader(_Recoded(cast("BinaryIO", plain), MARKS[mark])) if mark else plain
+    return io.BufferedReader(_Pieces(_recoded(cast("BinaryIO", plain), MARKS[mark]))) if mark else plain
 
 
 def _unpacked(file: BinaryIO) -> io.BufferedReader | gzip.GzipFile:
@@ -107,9 +95,9 @@ def _unpacked(file: BinaryIO) -> io.BufferedReader | gzip.GzipFile:
         case "gzip":
             return gzip.GzipFile(fileobj=file)
         case "bzip2":
-            return io.BufferedReader(_Streams(file, bz2.BZ2Decompressor))
+            return io.BufferedReader(_Pieces(_streams(file, bz2.BZ2Decompressor)))
         case "xz":
-            return io.BufferedReader(_Streams(file, partial(lzma.LZMADecompressor, lzma.FORMAT_XZ)))
+            return io.BufferedReader(_Pieces(_streams(file, partial(lzma.LZMADecompressor, lzma.FORMAT_XZ))))
         case "zstd":
             return io.BufferedReader(pa.CompressedInputStream(pa.PythonFile(file, "r"), "zstd"))
     return plain

@@ -17,11 +17,7 @@ _TOKEN = re.compile(
 )
 # Formats of dates that each country shows in its own way.
 _LOCAL = {"mm-dd-yy": "yyyy-mm-dd", "m/d/yy h:mm": "yyyy-mm-dd hh:mm"}
-_MONTHS = [
-    *("January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November"),
-    "December",
-]
-_DAYS = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"]
+_EPOCH = datetime(1899, 12, 30)
 # As many digits as a spreadsheet keeps.
 _DIGITS = 15
 
@@ -125,12 +121,11 @@ def _filled(tokens: list[Token], digits: str, is_grouped: bool) -> str:
 def _decimals(tokens: list[Token], digits: str) -> str:
     shown = list[str]()
     for token in tokens:
-        if token.kind == "digit":
-            rest, digit = digits[1:], digits[:1]
-            shown.append(digit if token.text == "0" or digits.strip("0") else "")
-            digits = rest
-        else:
+        if token.kind != "digit":
             shown.append(_literal(token))
+            continue
+        shown += digits[:1] if token.text == "0" or digits.strip("0") else ""
+        digits = digits[1:]
     return "".join(shown)
 
 
@@ -143,14 +138,15 @@ def _date(value: date | time | timedelta, code: str) -> str:
     tokens = _sections(_LOCAL.get(code, code))[0]
     if not any(token.kind in ("date", "elapsed") for token in tokens):
         return str(value).removesuffix(" 00:00:00")
-    seconds = value.total_seconds() if isinstance(value, timedelta) else 0.0
     moment = _moment(value)
+    # What has elapsed of a duration, or of the day.
+    seconds = int((moment - (_EPOCH if isinstance(value, timedelta) else _moment(moment.date()))).total_seconds())
     is_half = any(token.text.upper() in ("AM/PM", "A/P") for token in tokens)
     texts = list[str]()
     for place, token in enumerate(tokens):
         if token.kind == "elapsed":
             unit = {"h": 3600, "m": 60, "s": 1}[token.text[0].lower()]
-            texts.append(f"{int(seconds or _of_day(moment)) // unit:0{len(token.text)}d}")
+            texts.append(f"{seconds // unit:0{len(token.text)}d}")
         elif token.kind == "date":
             texts.append(_part(moment, token.text, _is_minute(tokens, place), is_half))
         elif token.kind == "text" or token.kind == "mark":
@@ -160,47 +156,34 @@ def _date(value: date | time | timedelta, code: str) -> str:
 
 def _moment(value: date | time | timedelta) -> datetime:
     if isinstance(value, timedelta):
-        return datetime(1899, 12, 30) + value
+        return _EPOCH + value
     if isinstance(value, time):
-        return datetime.combine(date(1899, 12, 30), value)
+        return datetime.combine(_EPOCH, value)
     return value if isinstance(value, datetime) else datetime.combine(value, time())
-
-
-def _of_day(moment: datetime) -> int:
-    return moment.hour * 3600 + moment.minute * 60 + moment.second
 
 
 def _is_minute(tokens: list[Token], place: int) -> bool:
     """Whether "m" is of minutes: behind hours or before seconds."""
-    units = [
-        (number, token.text[0].lower()) for number, token in enumerate(tokens) if token.kind in ("date", "elapsed")
-    ]
-    before = [unit for number, unit in units if number < place]
-    after = [unit for number, unit in units if number > place]
+    before, after = (
+        [token.text[0].lower() for token in part if token.kind in ("date", "elapsed")]
+        for part in (tokens[:place], tokens[place + 1 :])
+    )
     return before[-1:] == ["h"] or after[:1] == ["s"]
 
 
 def _part(moment: datetime, code: str, is_minute: bool, is_half: bool) -> str:
     code = code.lower()
-    length = len(code)
-    match code[0]:
-        case "y":
-            return f"{moment.year % 100:02d}" if length < 3 else f"{moment.year:04d}"
-        case "m" if is_minute:
-            return f"{moment.minute:0{length}d}"
-        case "m":
-            return _named(_MONTHS[moment.month - 1], moment.month, length)
-        case "d":
-            return _named(_DAYS[moment.weekday()], moment.day, length)
-        case "h":
-            return f"{(moment.hour - 1) % 12 + 1 if is_half else moment.hour:0{length}d}"
-        case "s":
-            whole, point, decimals = code.partition(".")
-            fraction = f"{moment.microsecond / 1e6:.{len(decimals)}f}"[1:] if point else ""
-            return f"{moment.second:0{len(whole)}d}{fraction}"
-    half = "AM" if moment.hour < 12 else "PM"
-    return half if "m" in code else half[0]
-
-
-def _named(name: str, number: int, length: int) -> str:
-    return f"{number:0{length}d}" if length < 3 else name[:3] if length == 3 else name[:1] if length == 5 else name
+    letter, (whole, point, decimals) = code[0], code.partition(".")
+    length = len(whole)
+    if letter == "a":
+        return f"{moment:%p}" if "m" in code else f"{moment:%p}"[0]
+    if letter == "y":
+        return f"{moment:%y}" if length < 3 else f"{moment:%Y}"
+    if length > 2 and (letter == "d" or (letter == "m" and not is_minute)):
+        name = f"{moment:%B}" if letter == "m" else f"{moment:%A}"
+        return {3: name[:3], 5: name[0]}.get(length, name)
+    hour = (moment.hour - 1) % 12 + 1 if is_half else moment.hour
+    minute = moment.minute if is_minute else moment.month
+    number = {"d": moment.day, "m": minute, "h": hour, "s": moment.second}[letter]
+    fraction = f"{moment.microsecond / 1e6:.{len(decimals)}f}"[1:] if point else ""
+    return f"{number:0{length}d}{fraction}"

@@ -6,6 +6,8 @@ import re
 from itertools import chain, groupby, takewhile
 from typing import NamedTuple
 
+from lxml.etree import XMLParser, _Element, fromstring
+
 from cort.formats.fields import writable_id
 from cort.formats.visible import visible
 
@@ -90,6 +92,11 @@ def _unbroken(text: str) -> tuple[str, ...]:
     readable = text.replace("\0", " ").encode("utf-8", "replace").decode("utf-8")
     lines = map(str.strip, readable.splitlines())
     return tuple(" ".join(group) for full, group in groupby(lines, bool) if full)
+
+
+def xml_of(data: bytes) -> _Element:
+    """Parse XML, also what is not quite right; no other files are read."""
+    return fromstring(data, XMLParser(resolve_entities=False, recover=True))
 
 
 def one_line(text: str) -> str:

@@ -1,14 +1,15 @@
 """Documents in the files that `cort.formats.passages` reads."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from cort.formats.passages import iter_titled
+from cort.formats.rows import Fields
 from cort.sources.documents import Document, plain_document
 
 
-def iter_file_documents(paths: Sequence[str], fields: Mapping[str, Any], doubts: Counter[str]) -> Iterator[Document]:
+def iter_file_documents(paths: Sequence[str | Path], fields: Fields, doubts: Counter[str]) -> Iterator[Document]:
     """Yield the documents of all files.
 
     :param fields: names those of rows.

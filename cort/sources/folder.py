@@ -36,12 +36,13 @@ from typing import Literal, NamedTuple
 
 from cort.formats.decoding import decode_file
 from cort.formats.fields import encoded_id
+from cort.formats.rows import DEFAULT, Fields
 from cort.runtime.errors import input_error, shorten
 from cort.runtime.processes import map_in_order
 from cort.sources import html, hyphens, markdown, notebook, office, pdf, rst
 from cort.sources.documents import Content, Document, Unread, outline, paragraphs_of
-from cort.sources.furniture import Page, Repeats, Shared, content_of
-from cort.sources.rows import DEFAULT, Fields, iter_rows
+from cort.sources.furniture import Page, Repeats, content_of
+from cort.sources.rows import iter_rows
 
 log = logging.getLogger(__name__)
 
@@ -76,8 +77,6 @@ class File(NamedTuple):
 
 #: gets the path of a file that gives no document, or not all it has, or that was read with doubts, and why
 OnSkip = Callable[[str, Unread], None]
-#: gets the path of a file and what its reader left out: kinds of text, and how many words of each
-OnLeft = Callable[[str, Mapping[str, int]], None]
 
 
 class Skips:
@@ -117,16 +116,11 @@ class Parsed(NamedTuple):
     document: Document | None = None
     page: Page | None = None
     doubts: tuple[Unread, ...] = ()
-    left: tuple[tuple[str, int], ...] = ()
+    left: Mapping[str, int] = {}
 
 
 def iter_documents(
-    folder: str | Path,
-    on_skip: OnSkip,
-    fields: Fields = DEFAULT,
-    processes: int = 1,
-    ids: Ids | None = None,
-    on_left: OnLeft = lambda *_: None,
+    folder: str | Path, skips: Skips, fields: Fields = DEFAULT, processes: int = 1, ids: Ids | None = None
 ) -> Iterator[Document]:
     """Yield the documents of a folder, in order of the files' paths; `fields` are those of CSV and JSONL.
 
@@ -135,37 +129,37 @@ def iter_documents(
 
     :raises InputError: for two files with one id, and at the end, if the folder changed meanwhile.
     """
-    files = list_files(folder, on_skip)
+    files = list_files(folder, skips)
     named: dict[str, str] = {}
     for path, *_ in files:
         if (other := named.setdefault(_id_of(path, ids), path)) != path:
             found = f"{shorten(other)} and {shorten(path)}, which both are {_id_of(path, ids)}"
             raise input_error(folder, found, "files with names of their own", "rename one, or set `ids: path`")
     has_open = any(path.lower().endswith(".pdf") for path in named.values())
-    yield from hyphens.settled(_parsed(folder, named, on_skip, on_left, fields, processes), has_open)
+    yield from hyphens.settled(_parsed(folder, named, skips, fields, processes), has_open)
     if changes := set(files) ^ set(list_files(folder)):
         found = f"a change of {shorten(min(changes).path)} while the folder was read"
         raise input_error(folder, found, "a folder that stays as it is", "run again when nothing writes there")
 
 
 def _parsed(
-    folder: str | Path, named: dict[str, str], on_skip: OnSkip, on_left: OnLeft, fields: Fields, processes: int
+    folder: str | Path, named: dict[str, str], skips: Skips, fields: Fields, processes: int
 ) -> Iterator[Document]:
     """Yield the documents of files, given as ids and paths."""
     parse = partial(parse_file, folder)
     others = map_in_order(parse, [one for one in named.items() if not _is_page(one[1])], processes)
-    compared = _compared([one for one in named.items() if _is_page(one[1])], parse, processes)
+    compared = _compared([one for one in named.items() if _is_page(one[1])], parse, skips, processes)
     for doc_id, path in named.items():
         parsed = next(compared if _is_page(path) else others)
         for doubt in parsed.doubts:
-            on_skip(path, doubt)
-        on_left(path, dict(parsed.left))
+            skips(path, doubt)
+        skips.leave(path, parsed.left)
         if parsed.document:
             yield parsed.document
         elif has_rows(path):
             # Rows are faster parsed than passed on.
             prefix = f"{doc_id}/" if len(named) > 1 else ""
-            yield from iter_rows(Path(folder, path), prefix, fields, partial(on_skip, path))
+            yield from iter_rows(Path(folder, path), prefix, fields, partial(skips, path))
 
 
 def _id_of(path: str, ids: Ids | None) -> str:
@@ -177,28 +171,27 @@ def _is_page(path: str) -> bool:
 
 
 def _compared(
-    named: list[tuple[str, str]], parse: Callable[[tuple[str, str]], Parsed], processes: int
+    named: list[tuple[str, str]], parse: Callable[[tuple[str, str]], Parsed], skips: Skips, processes: int
 ) -> Iterator[Parsed]:
-    """Yield what HTML files give; they wait in a temporary file until all are parsed."""
+    """Yield what HTML files give; they wait in a temporary file until all are parsed, and doubts are told at once."""
     repeats = Repeats()
     with tempfile.TemporaryFile() as waiting:
         for (_, path), parsed in zip(named, map_in_order(parse, named, processes), strict=True):
             if parsed.page:
                 repeats.add(path, parsed.page)
-            doubts = [(*doubt.args, doubt.count) for doubt in parsed.doubts]
-            waiting.write(json.dumps([parsed.page and parsed.page.columns(), doubts]).encode() + b"\n")
+            for doubt in parsed.doubts:
+                skips(path, doubt)
+            waiting.write(json.dumps(parsed.page).encode() + b"\n")
         waiting.seek(0)
         for (doc_id, path), line in zip(named, waiting, strict=True):
-            page, doubts = json.loads(line)
-            parsed = Parsed(None, None, tuple(Unread(*doubt) for doubt in doubts))
-            yield _finished(doc_id, content_of(Page.of(page), repeats.of(path)), parsed.doubts) if page else parsed
+            page = json.loads(line)
+            yield _finished(doc_id, content_of(Page.restored(*page), repeats.of(path)), ()) if page else Parsed()
 
 
 def read_alone(folder: str | Path, path: str) -> Document | None:
     """Read the document of a file, a page without comparison with others; None if it has none."""
     parsed = parse_file(folder, (path, path))
-    content = content_of(parsed.page, Shared(frozenset(), frozenset())) if parsed.page else None
-    return _finished(path, content, ()).document if content else parsed.document
+    return _finished(path, content_of(parsed.page), ()).document if parsed.page else parsed.document
 
 
 def _finished(doc_id: str, content: Content, doubts: tuple[Unread, ...]) -> Parsed:
@@ -209,8 +202,7 @@ def _finished(doc_id: str, content: Content, doubts: tuple[Unread, ...]) -> Pars
         left[kind] += len(text.split())
     if not document.sections:
         doubts += (Unread("no text", "nothing below its headings" if document.title else "nothing but markup"),)
-        return Parsed(None, None, doubts, tuple(left.items()))
-    return Parsed(document, None, doubts, tuple(left.items()))
+    return Parsed(document if document.sections else None, None, doubts, left)
 
 
 def has_rows(path: str) -> bool:
@@ -233,10 +225,11 @@ def list_files(folder: str | Path, on_skip: OnSkip = lambda *_: None) -> list[Fi
         for name in sorted([*names, *links]):
             path = os.path.relpath(os.path.join(below, name), root)
             try:
-                if path.startswith(".") or "/." in path:
-                    _check_hidden(path)
-                else:
+                if not (path.startswith(".") or "/." in path):
                     files.append(_listed(root, path))
+                elif _may_have_documents(path):
+                    # Programs keep others there.
+                    on_skip(path, Unread("hidden files", None))
             except Unread as error:
                 on_skip(path, error)
             except OSError as error:
@@ -247,12 +240,6 @@ def list_files(folder: str | Path, on_skip: OnSkip = lambda *_: None) -> list[Fi
 def _may_have_documents(path: str) -> bool:
     suffix = os.path.splitext(path)[1].lower()
     return suffix in READERS or suffix in BINARY or has_rows(path)
-
-
-def _check_hidden(path: str) -> None:
-    """Count a hidden file, or one in a hidden folder, if it would be read elsewhere; programs keep others there."""
-    if _may_have_documents(path):
-        raise Unread("hidden files", None)
 
 
 def _listed(root: str, path: str) -> File:

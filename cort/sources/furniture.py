@@ -21,9 +21,9 @@ import re
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import partial
 from hashlib import blake2b
-from itertools import groupby
+from itertools import groupby, product
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -84,26 +84,10 @@ class Page(NamedTuple):
     pieces: tuple[Piece, ...]
     left: tuple[Left, ...]
 
-    def columns(self) -> list[Any]:
-        """Return what JSON can hold: each field of all pieces in one list, which is the fastest way."""
-        return [self.title, [*zip(*self.pieces, strict=True)], self.left]
-
     @classmethod
-    def of(cls, columns: list[Any]) -> Page:
-        """Restore a page from its columns."""
-        title, parts, left = columns
-        # As fast as without names.
-        return cls(title, tuple(map(partial(tuple.__new__, Piece), zip(*parts, strict=True))), tuple(map(tuple, left)))
-
-
-class Shared(NamedTuple):
-    """What many pages of a folder have: the keys of blocks, and of parts of titles."""
-
-    blocks: frozenset[int]
-    titles: frozenset[int]
-
-
-NOTHING_SHARED = Shared(frozenset(), frozenset())
+    def restored(cls, title: str, pieces: list[list[Any]], left: list[list[str]]) -> Page:
+        """Restore a page from the lists that JSON makes of it."""
+        return cls(title, tuple(map(Piece._make, pieces)), tuple((kind, text) for kind, text in left))
 
 
 class Links:
@@ -120,19 +104,12 @@ class Links:
             self.words |= _words(attributes.get("title", ""))
 
 
-def only_main(blocks: list[Block], left: list[Left]) -> list[Block] | None:
-    """Return the blocks of the one `<main>` with text below headings, or None; the others are left out."""
-    mains = {block.main for block in blocks if block.main and not block.level}
-    if len(mains) != 1:
-        return None
-    left += [(block.kind or "outside main", block.text) for block in blocks if not block.main]
-    return [block for block in blocks if block.main]
-
-
 def pieces(blocks: list[Block], links: Links, title: str, left: list[Left]) -> Iterator[Piece]:
     """Leave out what the page itself shows to be furniture, and say of the rest what may be."""
-    if main := only_main(blocks, left):
-        for block in main:
+    # Text below headings.
+    if len({block.main for block in blocks if block.main and not block.level}) == 1:
+        left += [(block.kind or "outside main", block.text) for block in blocks if not block.main]
+        for block in filter(attrgetter("main"), blocks):
             is_edge = block.kind == "navigation"
             yield Piece(block.level, block.text, _key(" ".join(block.text.split())) if is_edge else 0, is_edge)
         return
@@ -196,10 +173,10 @@ def _run_sizes(flags: Iterable[bool]) -> Iterator[int]:
         yield from [size * is_set] * size
 
 
-def content_of(page: Page, shared: Shared) -> Content:
-    """Return the content of a page, without what it shares with others."""
+def content_of(page: Page, shared: frozenset[int] = frozenset()) -> Content:
+    """Return the content of a page, without what it shares with others: keys of blocks, and of parts of titles."""
     left, kept = list(page.left), list[Piece]()
-    is_shared = [piece.key in shared.blocks for piece in page.pieces]
+    is_shared = [piece.key in shared for piece in page.pieces]
     is_link = [is_one or piece.near == LINKS for is_one, piece in zip(is_shared, page.pieces, strict=True)]
     start, end = _edge(page.pieces, is_link), len(is_link) - _edge(page.pieces[::-1], is_link[::-1])
     for number, (piece, size) in enumerate(zip(page.pieces, _run_sizes(is_shared), strict=True)):
@@ -209,7 +186,7 @@ def content_of(page: Page, shared: Shared) -> Content:
             left.append(("repeated links" if size else "links between pages", piece.text))
         else:
             kept.append(piece)
-    title, others = _title(page.title, [piece.text for piece in kept if piece.level == 1], shared.titles)
+    title, others = _title(page.title, [piece.text for piece in kept if piece.level == 1], shared)
     left += [("name in titles", text) for text in others if text]
     return Content(title, [(piece.level, piece.text) for piece in kept], tuple(left))
 
@@ -268,9 +245,9 @@ class Repeats:
 
     def __init__(self) -> None:
         self._pages = Counter[str]()
-        self._blocks: dict[str, array[int]] = {}
-        self._titles: dict[str, array[int]] = {}
-        self._shared: dict[str, Shared] = {}
+        # By folder, and by the share of its pages from which on a key is shared.
+        self._keys: dict[tuple[str, float], array[int]] = {}
+        self._shared: dict[str, frozenset[int]] = {}
 
     def add(self, path: str, page: Page) -> None:
         """Count a page, by its path in the folder."""
@@ -280,26 +257,19 @@ class Repeats:
             titles |= {_key(page.title[:end], "<"), _key(page.title[start:], ">")}
         for folder in _folders(path):
             self._pages[folder] += 1
-            self._blocks.setdefault(folder, array("Q")).extend(blocks)
-            self._titles.setdefault(folder, array("Q")).extend(titles)
+            self._keys.setdefault((folder, SHARE), array("Q")).extend(blocks)
+            self._keys.setdefault((folder, SHARE_OF_TITLES), array("Q")).extend(titles)
 
-    def of(self, path: str) -> Shared:
-        """Return what a page shares with others, after all were counted."""
+    def of(self, path: str) -> frozenset[int]:
+        """Return the keys that a page shares with others, after all were counted."""
         folders = _folders(path)
         if folders[-1] not in self._shared:
-            blocks, titles = (
-                self._repeated(counted, folders, share)
-                for counted, share in ((self._blocks, SHARE), (self._titles, SHARE_OF_TITLES))
-            )
-            self._shared[folders[-1]] = Shared(blocks, titles)
+            found = set[int]()
+            for folder, share in product(folders, (SHARE, SHARE_OF_TITLES)):
+                keys, counts = np.unique(np.frombuffer(self._keys[folder, share], np.uint64), return_counts=True)
+                found.update(keys[counts >= max(FEWEST, share * self._pages[folder])].tolist())
+            self._shared[folders[-1]] = frozenset(found)
         return self._shared[folders[-1]]
-
-    def _repeated(self, counted: dict[str, array[int]], folders: list[str], share: float) -> frozenset[int]:
-        found = set[int]()
-        for folder in folders:
-            keys, counts = np.unique(np.frombuffer(counted[folder], np.uint64), return_counts=True)
-            found |= set(keys[counts >= max(FEWEST, share * self._pages[folder])].tolist())
-        return frozenset(found)
 
 
 def _folders(path: str) -> list[str]:
@@ -308,7 +278,7 @@ def _folders(path: str) -> list[str]:
     return ["/".join(names[:count]) for count in range(len(names) + 1)]
 
 
-def _key(text: str, kind: str = "") -> int:
+def _key(text: str, kind: str = " ") -> int:
     return int.from_bytes(blake2b(f"{kind}{text}".encode("utf-8", "replace"), digest_size=8).digest(), "big")
 
 

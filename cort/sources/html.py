@@ -15,7 +15,7 @@ from lxml.etree import HTMLParser, fromstring
 from lxml.html import defs
 
 from cort.sources.documents import Content, Left
-from cort.sources.furniture import NOTHING_SHARED, Block, Links, Page, content_of, pieces
+from cort.sources.furniture import Block, Links, Page, content_of, pieces
 
 # Nobody sees the text of these; "rp" is for browsers that do not know the annotations of <ruby>.
 UNSEEN = frozenset(["script", "style", "template", "rp", "iframe", "noembed", "desc", "metadata", "defs"])
@@ -25,13 +25,12 @@ PARTS = frozenset(["article", "main", "section", "aside", "blockquote", "figure"
 HEADINGS = {f"h{level}": level for level in range(1, 7)}
 # These separate words: a line break, the cells of a row, the choices of a field, the letters of a formula.
 SPACES = frozenset(["br", "td", "th", "option", "tspan", "mi", "mn", "mo", "ms", "mtext"])
-INLINE = defs.phrase_tags | defs.font_style_tags | defs.special_inline_tags | SPACES
-INLINE |= frozenset(["bdi", "button", "data", "label", "mark", "nobr", "output", "rp", "ruby", "time", "wbr", "rb"])
-INLINE |= frozenset(["math", "semantics", "annotation", "mrow", "msup", "msub", "msubsup", "mfrac", "msqrt", "mroot"])
-INLINE |= frozenset(
-    ["mover", "munder", "munderover", "mstyle", "select", "optgroup", "picture", "source", "input", "img", "rt"]
-)
-INLINE -= frozenset(["iframe"])
+INLINE = (defs.phrase_tags | defs.font_style_tags | defs.special_inline_tags | SPACES) - {"iframe"}
+INLINE |= {
+    *("bdi", "button", "data", "label", "mark", "nobr", "output", "rp", "ruby", "time", "wbr", "rb", "rt", "select"),
+    *("math", "semantics", "annotation", "mrow", "msup", "msub", "msubsup", "mfrac", "msqrt", "mroot", "mover"),
+    *("munder", "munderover", "mstyle", "optgroup", "picture", "source", "input"),
+}
 # Their tags are text for the parser.
 UNPARSED = frozenset(["textarea", "noframes"])
 # Words of links: where they lead is said elsewhere.
@@ -53,7 +52,7 @@ _TITLE_END = re.compile(r"</title", re.IGNORECASE)
 
 def read(text: str) -> Content:
     """Return the title and the text of blocks and rows of tables of a page that stands alone."""
-    return content_of(parse(text), NOTHING_SHARED)
+    return content_of(parse(text))
 
 
 def parse(text: str) -> Page:

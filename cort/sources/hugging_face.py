@@ -23,12 +23,11 @@ from functools import cache
 from pathlib import Path
 
 from cort.formats import judgements, topics
-from cort.formats.lines import iter_records
-from cort.formats.passages import iter_titled
 from cort.formats.records import Qrel, Text
 from cort.runtime.errors import input_error, shorten, suggest
 from cort.runtime.hub import fetch_snapshot
-from cort.sources.documents import Document, plain_document
+from cort.sources.documents import Document
+from cort.sources.files import iter_file_documents
 
 log = logging.getLogger(__name__)
 
@@ -53,8 +52,7 @@ def iter_documents(source: str) -> Iterator[Document]:
 
     :raises InputError: for a missing source, an unknown layout or split, a damaged file, or an invalid row.
     """
-    for path in _files(source, "corpus"):
-        yield from (one for _, one in iter_records(path, iter_titled(path), lambda titled: plain_document(*titled)))
+    return iter_file_documents(_files(source, "corpus"), {}, Counter())
 
 
 def iter_queries(source: str) -> Iterator[Text]:
@@ -63,15 +61,17 @@ def iter_queries(source: str) -> Iterator[Text]:
         yield from (query for _, query in topics.iter_queries(path))
 
 
-def iter_qrels(source: str, split: str) -> Iterator[Qrel]:
-    """Stream the judgements of a split."""
-    for path in _files(source, QRELS + split):
+def iter_qrels(source: str, part: str) -> Iterator[Qrel]:
+    """Stream the judgements of a split, or of ``SOURCE#SPLIT`` if another dataset has them."""
+    judged, _, split = part.rpartition("#")
+    for path in _files(judged or source, QRELS + split):
         yield from (qrel for _, qrel in judgements.iter_qrels(path))
 
 
-def files(source: str) -> list[str]:
+def files(source: str, part: str = "") -> list[str]:
     """List all files that the functions of this module read."""
-    return [str(path) for paths in _layout(source).values() for path in paths]
+    sources = source, part.rpartition("#")[0] or source
+    return [str(path) for one in sources for paths in _layout(one).values() for path in paths]
 
 
 def _files(source: str, key: str) -> list[Path]:

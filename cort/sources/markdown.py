@@ -24,7 +24,7 @@ _ENDS |= {f"<{name}": f"</{name}" for name in ("script", "style", "pre", "textar
 _COMMENT = re.compile(r"<!--(.*?)-->", re.DOTALL)
 _NAME = re.compile(r"</?([a-zA-Z][\w:-]*)")
 _TAG = re.compile(rf"{_NAME.pattern}[^<>]*>")
-_ALT = re.compile(r"""^<img\b[^>]*?\balt=(?:"([^"]*)"|'([^']*)')""", re.IGNORECASE | re.DOTALL)
+_ALT = re.compile(r"""^<img\b[^>]*?\balt=(["'])(.*?)\1""", re.IGNORECASE | re.DOTALL)
 # The name of a script or style that a line holds.
 _SCRIPT = re.compile(r"<(script|style)\b", re.IGNORECASE)
 # MkDocs: a line that names a box, a fold or a tab, whose text is indented; Docusaurus: lines of colons around it.
@@ -35,12 +35,12 @@ _COLONS = re.compile(r"^:{3,}[ \t]*", re.MULTILINE)
 _ATTRIBUTES = re.compile(r"\s*\{(:)?[ \t]*[#.][^{}\n]*\}[ \t]*$")
 # MDX: at the beginning, what the components of a page are.
 _IMPORT = re.compile(r"(?:import\s[^\n]*['\"][^'\"\n]+['\"];?[ \t]*\n|[ \t]*\n)+")
-_LABEL = re.compile(r"""<[A-Z]\w*\b[^<>]*?\s(?:label|title)=(?:"([^"]*)"|'([^']*)')""")
+_LABEL = re.compile(r"""<[A-Z]\w*\b[^<>]*?\s(?:label|title)=(["'])(.*?)\1""", re.DOTALL)
 _COMPONENT = re.compile(r"^\s*<[A-Z]\w*[\s/>]", re.MULTILINE)
 # MyST: a fence that is a box, with options before its text; others: the name of the file that a fence shows.
 _DIRECTIVE = re.compile(r"\{[\w:-]+\}[ \t]*(.*)")
 _OPTIONS = re.compile(r"(?::[\w-]+:.*\n)+|---\n(?:.*\n)*?---\n")
-_FENCE_TITLE = re.compile(r"""\btitle=(?:"([^"]*)"|'([^']*)')""")
+_FENCE_TITLE = re.compile(r"""\btitle=(["'])(.*?)\1""")
 # What is no definition of a link: a footnote, or a word after "[Note]:", with no address.
 _NO_REFERENCE = re.compile(r" {0,3}\[(?:\^[^\]]*\]:|[^\]\n]*\]:[ \t]*[^\s/.#:@<>]+[ \t]*$)")
 _CELL = re.compile(r"(?<!\\)\|")
@@ -166,7 +166,7 @@ class _Reader:
         self._left += [("comments", comment) for comment in _COMMENT.findall(text)]
         self._left += [("unknown tags", tag[0]) for tag in _TAG.finditer(text) if tag[1].lower() not in defs.tags]
         # What a component of MDX shows: the label of a tab.
-        self.blocks += [(0, label[1] or label[2] or "") for label in _LABEL.finditer(text)]
+        self.blocks += [(0, label[2]) for label in _LABEL.finditer(text)]
         blocks, left = html.blocks_of(text)
         self._left += left
         self.blocks += [(block.level, block.text) for block in blocks]
@@ -179,7 +179,7 @@ class _Reader:
             self.blocks += [(0, directive[1]), *_blocks(content, self._left)]
             return
         title = _FENCE_TITLE.search(token.info)
-        self.blocks += [*([(0, title[1] or title[2] or "")] if title else []), (0, token.content)]
+        self.blocks += [*([(0, title[2])] if title else []), (0, token.content)]
 
 
 def _texts(tokens: Sequence[Token], left: list[Left]) -> Iterator[str]:
@@ -202,7 +202,7 @@ def _tag(tag: str, left: list[Left]) -> str:
     if tag.startswith("<!--"):
         left.append(("comments", tag[4:-3]))
     if alternative := _ALT.search(tag):
-        return f" {alternative[1] or alternative[2]} "
+        return f" {alternative[2]} "
     name = _NAME.match(tag)
     if name and name[1].lower() not in defs.tags:
         left.append(("unknown tags", tag))

@@ -1,11 +1,10 @@
 """Files in a folder in which each row is a document: CSV and TSV with a header, JSON lines, Parquet."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 from cort.formats import rows
 from cort.formats.fields import BadLine, encoded_id
@@ -14,14 +13,11 @@ from cort.formats.visible import visible
 from cort.runtime.errors import InputError, input_error, shorten
 from cort.sources.documents import Document, Unread, one_line, paragraphs_of, plain_document
 
-#: names of "id" and "title", and of one or more texts, which follow each other; without, they are found
-Fields = Mapping[str, Any]
-DEFAULT: Fields = {}
 # Rows that tell whether the ids of a TSV without a header are texts.
 FIRST = 100
 
 
-def iter_rows(file: Path, prefix: str, fields: Fields, on_bad: Callable[[Unread], None]) -> Iterator[Document]:
+def iter_rows(file: Path, prefix: str, fields: rows.Fields, on_bad: Callable[[Unread], None]) -> Iterator[Document]:
     """Yield the documents of a file; their ids are `prefix` and an id, or the number of the row if it has none.
 
     Rows that give no document, or were read with doubts, are reported at the end, by reason, and so is a file without

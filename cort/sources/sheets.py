@@ -8,10 +8,8 @@ import re
 import zipfile
 from collections.abc import Iterator
 
-from lxml.etree import XMLParser, fromstring
-
 from cort.sources.cells import shown
-from cort.sources.documents import Block, Content, Unread
+from cort.sources.documents import Block, Content, Unread, xml_of
 from cort.sources.slides import drawn
 
 _S = "{http://schemas.openxmlformats.org/spreadsheetml/2006/main}"
@@ -46,8 +44,7 @@ def read(data: bytes) -> Content:
 
 
 def _notes(data: bytes) -> Iterator[str]:
-    root = fromstring(data, XMLParser(resolve_entities=False, recover=True))
-    for note in root.iter(_S + "comment"):
+    for note in xml_of(data).iter(_S + "comment"):
         yield "".join(text.text or "" for text in note.iter(_S + "t"))
 
 

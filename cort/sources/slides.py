@@ -4,9 +4,7 @@ import io
 from collections.abc import Iterator
 from typing import Any
 
-from lxml.etree import XMLParser, fromstring
-
-from cort.sources.documents import Block, Content
+from cort.sources.documents import Block, Content, xml_of
 
 _A = "{http://schemas.openxmlformats.org/drawingml/2006/main}"
 _C = "{http://schemas.openxmlformats.org/drawingml/2006/chart}"
@@ -54,7 +52,7 @@ def paragraphs(parent: Any, left_out: Any = None) -> Iterator[str]:
 
 def drawn(data: bytes) -> list[str]:
     """Return the words of a chart or a diagram, once each: titles, names of series and categories."""
-    root = fromstring(data, XMLParser(resolve_entities=False, recover=True))
+    root = xml_of(data)
     names = [value.text for cache in root.iter(_C + "strCache") for value in cache.iter(_C + "v") if value.text]
     return [*dict.fromkeys([*filter(None, paragraphs(root)), *names])]
 

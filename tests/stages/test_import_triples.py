@@ -1,11 +1,10 @@
 import json
 from collections import Counter
-from functools import partial
 
 import pytest
 
 from cort import import_triples
-from cort.formats import lines, released_triples, tables
+from cort.formats import lines, tables
 from tests.support.common import write_file, write_rows
 
 QUERY_IDS, DOC_IDS = ("q1", "q2", "q3"), ("d9", "d1", "d10", "d3")
@@ -94,7 +93,7 @@ def test_unknown_ids_and_triples_of_one_passage_are_dropped_and_counted(run, fil
 
 def test_blocks_do_not_matter(run, refused, files, monkeypatch):
     monkeypatch.setattr(import_triples, "LOOKED_UP", 2)
-    monkeypatch.setattr(released_triples, "iter_blocks", partial(lines.iter_blocks, size=40))
+    monkeypatch.setattr(lines, "COLUMNS_BLOCK", 40)
     run(shuffle=False)
     assert [row[1:4] for row in read(files)] == LINES
     line = refused("import_triples", **options(files, [*LINES, ("q1", "d8", "d9")], output=files / "no"))

@@ -2,7 +2,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from cort.formats.duplicates import kept_rows, refuse_duplicates
+from cort.formats.duplicates import kept_rows
 from cort.runtime.errors import InputError
 
 
@@ -16,11 +16,11 @@ def test_the_first_duplicate_is_found_as_by_brute_force():
         repeats = [(position, keys.index(key)) for position, key in enumerate(keys) if keys.index(key) < position]
         parts = [("f.tsv", range(2, len(keys) + 2))]
         if not repeats:
-            refuse_duplicates(parts, chunks, "doc_id")
+            kept_rows(parts, chunks, "doc_id")
             continue
         again, first = repeats[0]
         with pytest.raises(InputError) as error:
-            refuse_duplicates(parts, chunks, "doc_id")
+            kept_rows(parts, chunks, "doc_id")
         assert str(error.value) == (
             f"f.tsv: row {again + 2}: found doc_id {keys[again]!r} again (it is already in row {first + 2}), "
             "expected each doc_id once; remove one of the two rows"
@@ -30,9 +30,9 @@ def test_the_first_duplicate_is_found_as_by_brute_force():
 def test_identical_rows_are_dropped_and_others_with_the_same_key_refused():
     for keys in map(keys_of, range(50)):
         chunks, parts = pa.chunked_array([keys], pa.string()), [("f.tsv", range(1, len(keys) + 1))]
-        kept = kept_rows(parts, chunks, lambda keys=keys: np.array([len(key) for key in keys]), "doc_id", "text")
+        kept = kept_rows(parts, chunks, "doc_id", lambda keys=keys: np.array([len(key) for key in keys]), "text")
         first = [position for position, key in enumerate(keys) if key not in keys[:position]]
         assert (list(range(len(keys))) if kept is None else kept.tolist()) == first
         if len(first) < len(keys):
             with pytest.raises(InputError, match=r"doc_id '.*' again, with another text"):
-                kept_rows(parts, chunks, lambda keys=keys: np.arange(len(keys)), "doc_id", "text")
+                kept_rows(parts, chunks, "doc_id", lambda keys=keys: np.arange(len(keys)), "text")

@@ -196,13 +196,12 @@ def test_each_result_knows_its_query_and_rank():
     assert run.ranks().tolist() == [1, 2, 1, 2, 3]
 
 
-def test_ids_with_quotes_are_written_and_ids_and_tags_with_whitespace_are_refused(tmp_path):
+def test_ids_with_quotes_are_written_and_tags_with_whitespace_are_refused(tmp_path):
     path = tmp_path / "x.trec"
     write_run(path, [Ranking('"q', ['d"', '"'], np.array([2.0, 1.0]))], "t")
     assert path.read_text() == '"q Q0 d" 1 2 t\n"q Q0 " 2 1 t\n'
     assert read_run(path)[0].doc_ids == ['d"', '"']
-    wrong = [(doc_id, "t", "an id that is empty or has whitespace") for doc_id in ("d 1", "", "d\n1")]
-    for doc_id, tag, words in (*wrong, *(("d", tag, "--tag: found ") for tag in ("", "a b", "a\u200b"))):
-        with pytest.raises(InputError, match=words):
-            write_run(tmp_path / "y.trec", [Ranking("q", [doc_id, "e"], np.array([2.0, 1.0]))], tag)
+    for tag in ("", "a b", "a\u200b"):
+        with pytest.raises(InputError, match="--tag: found "):
+            write_run(tmp_path / "y.trec", [Ranking("q", ["d", "e"], np.array([2.0, 1.0]))], tag)
     assert list(tmp_path.iterdir()) == [path]

@@ -12,7 +12,7 @@ def read(folder, pages, **options):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(page, encoding="utf-8")
     skips = Skips()
-    found = {one.doc_id: one for one in iter_documents(folder, skips, on_left=skips.leave, **options)}
+    found = {one.doc_id: one for one in iter_documents(folder, skips, **options)}
     return {name: found[encoded_id(name)].text for name in pages if encoded_id(name) in found}, skips
 
 

@@ -1,12 +1,13 @@
 """Layouts of collections on Hugging Face, each as it is published."""
 
+from pathlib import Path
+
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from cort.runtime.errors import InputError
 from cort.sources import hugging_face
-from cort.sources.opened import open_split
 from tests.support.common import write_files
 
 CORPUS = [{"_id": "d1", "title": "T", "text": "one"}, {"_id": "d2", "title": "", "text": "two"}]
@@ -61,12 +62,12 @@ def test_layouts_as_they_are_published(tmp_path, name):
 
 def test_judgements_in_a_dataset_of_their_own(tmp_path):
     write_files(tmp_path, {"nq/corpus.jsonl": CORPUS, "nq/queries.jsonl": QUERIES, "nq-qrels/test.tsv": TSV})
-    split = open_split(None, f"{tmp_path}/nq", f"{tmp_path}/nq-qrels#test")
-    assert [*map(tuple, (*split.queries(), *split.qrels()))] == [("q1", "which?"), ("q1", "d2", 1)]
+    source, part = f"{tmp_path}/nq", f"{tmp_path}/nq-qrels#test"
+    assert [*map(tuple, hugging_face.iter_qrels(source, part))] == [("q1", "d2", 1)]
     names = ["corpus.jsonl", "queries.jsonl", "test.tsv"]
-    assert [one["path"].rpartition("/")[2] for one in split.inputs()] == names
+    assert [Path(path).name for path in hugging_face.files(source, part)] == names
     with pytest.raises(InputError, match=r"found no qrels/test among .*; if another dataset has them"):
-        [*open_split(None, f"{tmp_path}/nq", "test").qrels()]
+        [*hugging_face.iter_qrels(source, "test")]
 
 
 BAD = {

@@ -4,7 +4,7 @@ import matplotlib as mpl
 import pytest
 from matplotlib.figure import Figure
 
-from cort.sources.folder import iter_documents
+from cort.sources.folder import Skips, iter_documents
 
 LEFT = ("An efficient office classi-", "fies flat files of raf-", "fle figures.")
 RIGHT = ("The other column affirms", "what fluid shelves offer.")
@@ -35,6 +35,6 @@ def test_words_are_whole_and_one_column_follows_the_other(tmp_path, write):
     typeset(tmp_path / "paper.pdf", write)
     # A hyphen goes where the collection has the word without it.
     (tmp_path / "words.txt").write_text("It classifies a raffle.")
-    document, _ = iter_documents(tmp_path, pytest.fail)
+    document, _ = iter_documents(tmp_path, Skips())
     words = "An efficient office classifies flat files of raffle figures."
     assert document.text == f"{words} The other column affirms what fluid shelves offer."
