@@ -201,7 +201,7 @@ def _iter_parquet(path: str | Path, wanted: Sequence[Sequence[str]], fewest: int
     number = 0
     with refusing_damage(path, "parquet file", "fetch it again"):
         file = pq.ParquetFile(path)
-        found = (next((name for name in names if name in file.schema_arrow.names), None) for names in wanted)
+        found = (name_in(dict.fromkeys(file.schema_arrow.names), names) for names in wanted)
         columns = [*dict.fromkeys(name for name in found if name is not None)]
         for batch in file.iter_batches(ROWS_PER_BATCH, columns=columns if len(columns) >= fewest else None):
             for number, record in enumerate(batch.to_pylist(), number + 1):  # noqa: B020

@@ -251,7 +251,7 @@ def test_rows_with_the_same_id(folder, again):
 
 def test_files_of_rows_in_all_formats_and_compressions(folder):
     lines = json.dumps({"id": "7", "text": "Some text."}) + "\n"
-    table = pa.table({"id": ["7"], "text": ["Some text."]})
+    table = pa.table({"ID": ["7"], "text": ["Some text."]})
     write_all(folder, {"a.tsv": "id\ttext\n7\tSome text.\n", "b.ndjson": lines, "c.jsonl.gz": lines})
     (folder / "d.jsonl.bz2").write_bytes(bz2.compress(lines.encode()))
     (folder / "e.csv.zst").write_bytes(pa.compress(b"id,text\n7,Some text.\n", codec="zstd", asbytes=True))
