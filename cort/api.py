@@ -172,7 +172,7 @@ class Experiment:
             self._encoders[encoder] = encoder_of(self._results, encoder, torch.device("cpu"))
         opened, queries = self._encoders[encoder], [texts] if isinstance(texts, str) else list(texts)
         if not queries:
-            return np.empty((0, opened.shards[0].dimension), np.float32)
+            return np.empty((0, opened.vectors.dimension), np.float32)
         vectors: npt.NDArray[np.float32] = opened.encode(opened.tokenize(queries))  # type: ignore[arg-type]
         return vectors
 

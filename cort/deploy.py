@@ -41,10 +41,10 @@ from cort.deployment.folder import (
 from cort.formats import tables
 from cort.formats.artifacts import to_json
 from cort.formats.runs import Run, RunByQuery, read_run, run_of, tag_of
-from cort.formats.shards import Shard, all_ids, all_vectors, open_both
 from cort.retrieval.fusion import Constant, Weight, fuse
 from cort.retrieval.lucene import Parameters, read_parameters
 from cort.retrieval.pool import FusionSettings, untied
+from cort.retrieval.vectors import open_vectors
 from cort.retrieval.weights import read_weights
 from cort.runtime import cli
 from cort.runtime.errors import input_error, shorten
@@ -105,14 +105,6 @@ def weights_of(options: Options) -> tuple[float, ...]:
     if options.tuned:
         weights = read_weights(options.tuned, [*map(tag_of, options.runs)])
     return tuple(weight / sum(weights) for weight in weights)
-
-
-def open_vectors(options: Options) -> tuple[list[Shard], dict[str, Vector]]:
-    """Open the vectors of the passages, and read those of the queries, if any."""
-    if not options.query_vectors:
-        return [], {}
-    passages, queries = open_both(options.vectors, [options.query_vectors])
-    return passages, dict(zip(all_ids(queries).to_pylist(), all_vectors(queries), strict=True))
 
 
 def choose_queries(options: Options, runs: Mapping[str, RunByQuery], texts: Mapping[str, str]) -> list[str]:
@@ -176,19 +168,23 @@ def written_targets(options: Options, longest: str) -> list[Target]:
 
 def stage(options: Options) -> None:
     """Write the files of each target and the check."""
-    shards, vectors = open_vectors(options)
+    vectors, asked = None, dict[str, Vector]()
+    if options.query_vectors:
+        vectors = open_vectors(options.vectors)
+        queries = vectors.open_queries([options.query_vectors])
+        asked = dict(zip(queries.ids.to_pylist(), queries.matrix(), strict=True))
     weights = weights_of(options)
     read = {path: read_run(path) for path in options.runs}
-    cases = list(make_cases(options, {path: run.by_query() for path, run in read.items()}, weights, vectors))
+    cases = list(make_cases(options, {path: run.by_query() for path, run in read.items()}, weights, asked))
     if not cases:
         log.warning("%s: no run answers any query, so there is nothing to check", options.queries)
     parameters = read_parameters(options.parameters) if options.parameters else Parameters(options.k1, options.b)
     shown = vars(options) | parameters._asdict() | {"text": "", "vector": []} | (cases or [{}])[0]
     shown |= analysis(options.language)
-    unit, zeros = lengths_of(shards)
+    unit, zeros = lengths_of(vectors)
     longest, long = longest_of(options.passages)
     targets = written_targets(options, longest)
-    shown |= {"dimension": shards[0].dimension if shards else None, "unit": unit, "zeros": zeros}
+    shown |= {"dimension": vectors.dimension if vectors is not None else None, "unit": unit, "zeros": zeros}
     shown |= {"targets": targets, "left_out": [target for target in options.targets if target not in targets]}
     shown |= {"from_zero": bool(options.bm25) and are_mostly_short(read[str(options.bm25)], options.depth)}
     shown |= {"indexed": INDEXED, "long": long if "pgvector" in targets and options.bm25 else 0}
@@ -201,7 +197,7 @@ def stage(options: Options) -> None:
     content = {"system": options.system, "depth": options.depth, "queries": cases}
     with atomic_folder(options.output) as folder:
         for target in targets:
-            write_target(folder, target, shown, read_passages(options.passages, shards))
+            write_target(folder, target, shown, read_passages(options.passages, vectors))
             log.info("%s written", target)
         render_all(TEMPLATES, folder, shown)
         (folder / "check.json").write_text(to_json(content), encoding="utf-8")

@@ -64,7 +64,7 @@ def for_a_while(items: Iterable[Any]) -> Iterator[Any]:
     return itertools.takewhile(lambda _: time.monotonic() <= end, items)
 
 
-def measure(
+def time_batches(
     searcher: Searcher, system: str, batches: Sequence[Sequence[str]], depth: int
 ) -> tuple[int, dict[str, Times]]:
     """Search each batch with its parts one after the other, and another one as deployed, for a while.
@@ -101,7 +101,7 @@ def rows_of(
             batches = [texts[at : at + size] for at in range(0, len(texts) - size + 1, size)]
             if not batches:
                 continue
-            searches, statistics = measure(searcher, system, batches, depth)
+            searches, statistics = time_batches(searcher, system, batches, depth)
             words = ", ".join(f"{name} {times['p50']:.2f}" for name, times in statistics.items())
             log.info("%s on %s, %d at a time, median ms: %s", system, device, size, words)
             row = {"system": system, "device": device, "batch": size, "searches": searches}

@@ -25,12 +25,13 @@ import numpy.typing as npt
 import torch
 
 from cort.formats import tables
-from cort.formats.shards import Tokens, open_shards, write_shard
+from cort.formats.shards import Tokens, write_shard
 from cort.models.cross_encoder import new_cross_encoder
 from cort.models.encoder import new_encoder
 from cort.models.settings import EncoderSettings, PairSettings
 from cort.models.transformer import name_of
 from cort.retrieval.exact import ExactIndex
+from cort.retrieval.vectors import open_vectors
 from scripts.bench import common, training
 from scripts.full_size import generate
 
@@ -142,7 +143,7 @@ def measure(device: str, folder: Path) -> Iterator[tuple[str, float, str, float]
     vectors, queries = np.split(unit.cpu().numpy(), [count])
     ids = list(map(str, range(count)))
     write_shard(folder / "vectors", [(ids, vectors)], model="", dimension=DIMENSION, count=count)
-    index = ExactIndex(open_shards([folder / "vectors"]), [device], os.cpu_count() or 1, 5 * vectors.nbytes >> 20)
+    index = ExactIndex(open_vectors([folder / "vectors"]), [device], os.cpu_count() or 1, 5 * vectors.nbytes >> 20)
     for batch in (1, 256):
         seconds = median_of(index.search, queries[:batch], DEPTH)
         bound = max(vectors.nbytes / bandwidth, 2 * batch * vectors.size / peaks["fp32"])

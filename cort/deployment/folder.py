@@ -7,7 +7,7 @@ the search pipeline of a system that merges nothing, give no file.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain, repeat
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from cort.config.lexical import Language
 from cort.formats import tables
-from cort.formats.shards import Shard
+from cort.retrieval.vectors import PassageVectors
 
 TEMPLATES = Path(__file__).parent / "templates"
 SUFFIX = ".jinja"
@@ -46,28 +46,25 @@ NOT_IN_POSTGRES = OTHERS | {"bengali", "cjk", "hindi", "kuromoji", "persian", "t
 ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
 
 
-def read_passages(path: str, shards: Sequence[Shard]) -> Iterator[pa.Table]:
-    """Yield tables of id, text and, if there are shards (of the same passages, in order), vector (float32)."""
-    vectors = pa.concat_tables([shard.table for shard in shards]) if shards else None
+def read_passages(path: str, vectors: PassageVectors | None) -> Iterator[pa.Table]:
+    """Yield tables of id, text and, if there are vectors (of the same passages, in order), vector (float32)."""
     start = 0
     for batch in tables.iter_batches(path, tables.PASSAGES, ROWS):
         table = pa.table({"id": batch["doc_id"], "text": batch["text"]})
         if vectors is not None:
-            part = vectors["embedding"].slice(start, len(table)).combine_chunks()
-            table = table.append_column("vector", part.cast(pa.list_(pa.float32(), shards[0].dimension)))
+            part = vectors[np.arange(start, start + len(table))].astype(np.float32)
+            table = table.append_column("vector", pa.FixedSizeListArray.from_arrays(part.ravel(), vectors.dimension))
         start += len(table)
         yield table
 
 
-def lengths_of(shards: Sequence[Shard]) -> tuple[bool, list[str]]:
+def lengths_of(vectors: PassageVectors | None) -> tuple[bool, list[str]]:
     """Tell whether all vectors have length 1, but for those of length 0, whose ids follow."""
-    unit, zeros = True, list[str]()
-    for shard in shards:
-        for doc_ids, vectors in shard.blocks():
-            lengths = np.linalg.norm(np.asarray(vectors, dtype=np.float32), axis=1)
-            unit &= bool(((np.abs(lengths - 1) < UNIT) | (lengths == 0)).all())
-            zeros += doc_ids.filter(pa.array(lengths == 0)).to_pylist()
-    return unit, zeros
+    if vectors is None:
+        return True, []
+    lengths = vectors.lengths()
+    unit = bool(((np.abs(lengths - 1) < UNIT) | (lengths == 0)).all())
+    return unit, vectors.ids.filter(pa.array(lengths == 0)).to_pylist()
 
 
 def longest_of(path: str) -> tuple[str, int]:

@@ -16,7 +16,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Literal, TypeVar, cast
+from typing import Literal, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -100,80 +100,42 @@ def _open(path: str | Path, kind: Kind) -> tuple[pa.Table, dict[str, str]]:
 
 
 @dataclass(frozen=True)
-class VectorFile:
-    """What shards of vectors and of token vectors have in common."""
+class Origin:
+    """How vectors were made: the settings that an index depends on, and the fingerprint of the model."""
 
-    kind: ClassVar[Kind]
+    dimension: int
+    passage_length: int
+    similarity: str
+    model: str
+
+
+@dataclass(frozen=True)
+class Shard:
+    """A file of vectors, one per text, or of those of its tokens."""
+
     path: Path
+    kind: Kind
     table: pa.Table
     metadata: Mapping[str, str]
 
     @property
-    def model(self) -> str:
-        """The fingerprint of the model."""
-        return self.metadata["model"]
-
-    @property
-    def dimension(self) -> int:
-        """The number of components of each vector."""
-        return int(self.metadata["dimension"])
+    def origin(self) -> Origin:
+        """How the vectors were made; those of texts are compared by their inner product, whatever their length."""
+        of = {"passage_length": "1", "similarity": "dot", **self.metadata}
+        return Origin(int(of["dimension"]), int(of["passage_length"]), of["similarity"], of["model"])
 
     @property
     def precision(self) -> Precision | None:
         """What the model computed in; files of earlier versions do not say."""
         return cast("Precision | None", self.metadata.get(KEY))
 
-
-class Shard(VectorFile):
-    """A file of vectors, one per text."""
-
-    kind = VECTORS
-
-    @property
-    def storage(self) -> str:
-        """The type of the numbers."""
-        return self.metadata["storage"]
-
-    @property
-    def origin(self) -> Origin:
-        """How the vectors were made, which are compared by their inner product, whatever their length."""
-        return Origin(self.dimension, 1, "dot", self.model)
-
-    def rounded(self, vectors: Matrix) -> npt.NDArray[np.float32]:
-        """Round vectors, (rows, dimension), as those of this file are."""
-        return vectors.astype(STORAGE[self.storage].to_pandas_dtype()).astype(np.float32)
-
-    def blocks(self) -> Iterator[tuple[pa.Array, Matrix]]:
-        """Yield (ids, vectors of shape (rows, dimension)) without copying."""
-        return map(from_batch, self.table.to_batches())
-
-
-class TokenShard(VectorFile):
-    """A file of token vectors."""
-
-    kind = TOKEN_VECTORS
-
-    @property
-    def origin(self) -> Origin:
-        """How the vectors were made."""
-        length, similarity = int(self.metadata["passage_length"]), self.metadata["similarity"]
-        return Origin(self.dimension, length, similarity, self.model)
-
-    def blocks(self) -> Iterator[tuple[Integers, Matrix]]:
-        """Yield (number of tokens of each passage, vectors of shape (tokens, dimension)) without copying."""
-        for column in (batch["vectors"] for batch in self.table.to_batches()):
-            flat = column.flatten().flatten().to_numpy(zero_copy_only=True)
-            yield np.diff(column.offsets.to_numpy().astype(np.int64)), flat.reshape(-1, self.dimension)
-
-
-@dataclass(frozen=True)
-class Origin:
-    """How token vectors were made: the settings that an index depends on, and the fingerprint of the model."""
-
-    dimension: int
-    passage_length: int
-    similarity: str
-    model: str
+    def blocks(self) -> Iterator[Matrix]:
+        """Yield vectors, (rows, dimension), without copying."""
+        dimension = self.origin.dimension
+        for numbers in self.table[self.kind.column].chunks:
+            while not pa.types.is_floating(numbers.type):
+                numbers = numbers.flatten()
+            yield numbers.to_numpy(zero_copy_only=True).reshape(-1, dimension)
 
 
 def vector_batch(ids: Sequence[str] | pa.Array, vectors: Matrix, storage: str) -> pa.RecordBatch:
@@ -234,34 +196,18 @@ def write_token_shard(
     _write(path, TOKEN_VECTORS, metadata, (batch.columns for batch in batches))
 
 
-def open_shards(paths: Sequence[str | Path], model: str | None = None, dimension: int | None = None) -> list[Shard]:
-    """Open the shards of one set: same model (`model`, or that of the first), dimension and storage."""
-    return _open_set(paths, Shard, {"model": model, "dimension": dimension})
+def open_shards(paths: Sequence[str | Path], kind: Kind = VECTORS, **expected: object) -> list[Shard]:
+    """Open the shards of one set; refuse one that was made in another way.
 
-
-def open_token_shards(paths: Sequence[str | Path], expected: Origin | None = None) -> list[TokenShard]:
-    """Open the shards of a collection, all of the `expected` origin (default: that of the first)."""
-    return _open_set(paths, TokenShard, dataclasses.asdict(expected) if expected else {})
-
-
-def open_both(passages: Sequence[str], queries: Sequence[str]) -> tuple[list[Shard], list[Shard]]:
-    """Open the shards of passages and queries, of one model and dimension."""
-    shards = open_shards(passages)
-    return shards, open_shards(queries, shards[0].model, shards[0].dimension)
-
-
-AnyShard = TypeVar("AnyShard", Shard, TokenShard)
-
-
-def _open_set(paths: Sequence[str | Path], kind: type[AnyShard], expected: Mapping[str, object]) -> list[AnyShard]:
-    """Open the shards of one set; refuse one that was made in another way."""
-    shards = [kind(Path(path), *_open(path, kind.kind)) for path in paths]
+    :param expected: what files must say, as `model`; what is None or not given, they must say like the first one.
+    """
+    shards = [Shard(Path(path), kind, *_open(path, kind)) for path in paths]
     first = shards[0]
-    needed = {key: first.metadata[key] for key in kind.kind.decisive} | _texts(expected)
+    needed = {key: first.metadata[key] for key in kind.decisive} | _texts(expected)
     for shard in shards:
         for key, value in needed.items():
             if (found := shard.metadata[key]) != value:
-                what, name = kind.kind.name.removeprefix("shard of "), key.replace("_", " ")
+                what, name = kind.name.removeprefix("shard of "), key.replace("_", " ")
                 raise input_error(shard.path, f"{what} of {name} {found}", f"{name} {value}", AGAIN)
         if (precision := shard.precision or "fp32") != (other := first.precision or "fp32"):
             fix = "set one of them instead of auto, and encode again"
@@ -271,23 +217,6 @@ def _open_set(paths: Sequence[str | Path], kind: type[AnyShard], expected: Mappi
 
 def _texts(metadata: Mapping[str, object]) -> dict[str, str]:
     return {key: str(value) for key, value in metadata.items() if value is not None}
-
-
-def count_rows(shards: Sequence[VectorFile]) -> int:
-    """Count the rows of all shards."""
-    return sum(shard.table.num_rows for shard in shards)
-
-
-def all_ids(shards: Sequence[VectorFile]) -> pa.ChunkedArray:
-    """Return the ids of all shards, in order; as large strings, because those of a collection may exceed 2 GB."""
-    ids = pa.chunked_array([chunk for shard in shards for chunk in shard.table["id"].chunks], "string")
-    return ids.cast("large_string")
-
-
-def all_vectors(shards: Sequence[Shard]) -> npt.NDArray[np.float32]:
-    """Copy all vectors into one float32 matrix, (rows, dimension), which must fit in memory."""
-    parts = [np.asarray(vectors, dtype=np.float32) for shard in shards for _, vectors in shard.blocks()]
-    return np.concatenate(parts) if parts else np.zeros((0, shards[0].dimension), dtype=np.float32)
 
 
 def shard_range(count: int, shard: str, option: str) -> tuple[int, int]:

@@ -93,7 +93,7 @@ def stage(options: Options) -> None:
     texts = encoder.texts(Tokens(options.tokens, fingerprint(options.model)), options.kind)
     model = model_fingerprint(options.model)
     if options.passages is not None:
-        stored = shards.open_shards([options.passages], model)[0].precision
+        stored = shards.open_shards([options.passages], model=model)[0].precision
         options = options.model_copy(update={"precision": precision_of_queries(stored, options.precision)})
 
     def write(batches: Iterator[pa.RecordBatch], count: int, precision: str) -> None:

@@ -59,7 +59,7 @@ def words_of(subwords: Iterable[str]) -> tuple[list[str], list[int]]:
     return words, first
 
 
-def quantised(weight: float, scale: int = 100, square_root: bool = False) -> int:
+def integer_weight(weight: float, scale: int = 100, square_root: bool = False) -> int:
     """Scale and round a weight; negative weights become 0, and halves are rounded to the even neighbour."""
     positive = max(weight, 0.0)
     return round(scale * (math.sqrt(positive) if square_root else positive))
@@ -68,10 +68,10 @@ def quantised(weight: float, scale: int = 100, square_root: bool = False) -> int
 def term_weights(
     words: Sequence[str], weights: Sequence[float], scale: int = 100, square_root: bool = False
 ) -> dict[str, int]:
-    """Give each distinct word its greatest quantized weight; words of weight 0 are left out."""
+    """Give each distinct word its greatest integer weight; words of weight 0 are left out."""
     greatest: dict[str, int] = {}
     for word, weight in zip(words, weights, strict=True):
-        if (times := quantised(weight, scale, square_root)) >= 1:
+        if (times := integer_weight(weight, scale, square_root)) >= 1:
             greatest[word] = max(times, greatest.get(word, 0))
     return greatest
 

@@ -16,11 +16,11 @@ import pyarrow as pa
 from cort.config.fields import PrecisionOrAuto
 from cort.config.systems import WHOLE, Reduced
 from cort.formats.records import Ranking
-from cort.formats.shards import all_ids, open_shards
 from cort.models.layout import model_fingerprint, read_prompts
 from cort.models.light import Vectors, static_encoder
 from cort.models.tokenizer import encode, load_tokenizer
 from cort.retrieval.rankings import DocIds
+from cort.retrieval.vectors import open_vectors
 from cort.runtime.errors import input_error
 from cort.systems.base import System
 from cort.systems.results import Results
@@ -81,11 +81,11 @@ class LightSearch:
         if encoder is None:
             raise ValueError(name)
         self._encode, self.tokenize = encoder, Tokenizer(model.folder, model.cleaning)
-        self._shards = open_shards(model.files, model_fingerprint(model.folder))
+        self._vectors = open_vectors(model.files, model=model_fingerprint(model.folder))
 
     def encode(self, tokens: Sequence[TokenIds]) -> Vectors:
         """Compute a vector of shape (1, e), rounded as those of the passages are stored."""
-        return self._shards[0].rounded(self._encode(tokens))
+        return self._vectors.rounded(self._encode(tokens))
 
     def search(self, vectors: Vectors, depth: int) -> list[Ranking]:
         """Rank all passages for a vector, (1, e), by scores in double precision, rounded to single precision.
@@ -93,15 +93,15 @@ class LightSearch:
         Ties with the last of the top `depth` are included.
         """
         [query] = vectors.astype(np.float64)
-        blocks = (block.astype(np.float64) for shard in self._shards for _, block in shard.blocks())
+        blocks = (block.astype(np.float64) for _, block in self._vectors.pieces(0, len(self._vectors)))
         products = np.concatenate([np.vecdot(block, query) for block in blocks])
         # Adding 0 turns -0 into 0.
         scores = products.astype(np.float32).astype(np.float64) + 0
         if not np.isfinite(scores).all():
             found = "a vector with NaN, infinite or very large values"
-            raise input_error(self._shards[0].path, found, "finite numbers", "train or encode again")
+            raise input_error(self._vectors.source, found, "finite numbers", "train or encode again")
         rows = np.flatnonzero(scores >= np.sort(scores)[-depth:][0])
-        doc_ids = DocIds(all_ids(self._shards))
+        doc_ids = DocIds(self._vectors.ids)
         best, rows = doc_ids.best(scores[rows], rows, len(rows))
         return [Ranking("", doc_ids.of(rows), best)]
 

@@ -18,12 +18,7 @@ from cort.config.collection import Endpoint
 from cort.config.models import Served, Service
 from cort.config.systems import Reduced
 from cort.formats.records import Ranking
-from cort.formats.shards import (
-    Tokens,
-    open_shards,
-    precision_of_queries,
-    read_precision,
-)
+from cort.formats.shards import Tokens, precision_of_queries, read_precision
 from cort.models.cross_encoder import Pairs
 from cort.models.encoder import load_encoder
 from cort.models.layout import model_fingerprint
@@ -43,7 +38,7 @@ from cort.retrieval.max_similarity import QueryVectors, TokenIndex
 from cort.retrieval.rankings import Index, IndexSearch, rank
 from cort.retrieval.reduction import open_exact
 from cort.retrieval.token_queries import TokenQueries
-from cort.retrieval.vectors import PassageVectors
+from cort.retrieval.vectors import open_vectors
 from cort.runtime.memory import memory_limit
 from cort.systems.base import System
 from cort.systems.live import Retriever, WidthFor
@@ -72,7 +67,7 @@ class Loaded:
 
 
 class QueryEncoder(Loaded):
-    """An encoder for queries, and the shards of the passages' vectors.
+    """An encoder for queries, and the vectors of the passages.
 
     Vectors are those of the stage `encode` except for the last bits, which depend on padding.
     """
@@ -80,14 +75,14 @@ class QueryEncoder(Loaded):
     def __init__(self, model: Model, device: torch.device) -> None:
         super().__init__(model, device, load_encoder)
         self.fingerprint = model_fingerprint(model.folder)
-        self.shards = open_shards(model.files, self.fingerprint)
-        self.model.place(device, precision_of_queries(self.shards[0].precision, model.precision))
+        self.vectors = open_vectors(model.files, model=self.fingerprint)
+        self.model.place(device, precision_of_queries(self.vectors.precision, model.precision))
 
     def encode(self, tokens: Sequence[TokenIds]) -> Vectors:
         """Compute vectors of shape (texts, e), rounded as those of the passages are stored."""
         texts = self.model.texts(Tokens.of_texts(tokens), "query")
         vectors = texts.vectors(self.model, np.arange(len(tokens)), self.device)  # (texts, e)
-        return self.shards[0].rounded(vectors)
+        return self.vectors.rounded(vectors)
 
 
 class SparseQueryEncoder(Loaded):
@@ -209,11 +204,11 @@ class Opening:
         memory_mb = memory_limit() // PART_OF_MEMORY >> 20
         self._exact = cache(
             lambda name, reduced: open_exact(
-                self._encoder(name).shards, reduced, devices, threads, memory_mb, one_by_one=True
+                self._encoder(name).vectors, reduced, devices, threads, memory_mb, one_by_one=True
             )
         )
         self._graph = cache(open_index)
-        self._stored = cache(lambda name: StoredVectors(self._encoder(name).shards))
+        self._stored = cache(lambda name: StoredVectors(self._encoder(name).vectors))
         self._ivfpq = cache(partial(open_ivfpq, candidates=0))
         self._token_encoder = cache(lambda name: TokenEncoder(with_vectors(results, "rerankers", name), self._device))
         self._sparse = cache(lambda name: SparseQueryEncoder(with_vectors(results, "encoders", name), self._device))
@@ -237,7 +232,7 @@ class Opening:
     def graph(self, encoder: str, kind: str, folder: Path, width_for: WidthFor) -> Retriever:
         """Open an encoder and a graph."""
         opened, graph = self._encoder(encoder), self._graph(kind, folder)
-        refuse_others(folder, graph.meta, PassageVectors(opened.shards))
+        refuse_others(folder, graph.meta, opened.vectors)
         return Retriever(opened, VectorSearch(IndexSearch(graph, width_for(opened.fingerprint))))
 
     def tokens(self, token_encoder: str) -> Retriever:

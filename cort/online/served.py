@@ -10,18 +10,18 @@ import numpy.typing as npt
 
 from cort.config.collection import TextLimits
 from cort.config.models import Service
-from cort.formats.shards import open_shards
 from cort.models.embeddings import Vectors, embed_now, name_of
 from cort.models.served_scores import score_now
 from cort.online.passages import Texts
+from cort.retrieval.vectors import open_vectors
 
 
 class ServedEncoder:
-    """An encoder behind an API, and the shards of the passages' vectors. No query is kept."""
+    """An encoder behind an API, and the vectors of the passages. No query is kept."""
 
     def __init__(self, service: Service, files: Sequence[str]) -> None:
         self._service, self.fingerprint = service, name_of(service)
-        self.shards = open_shards(files, self.fingerprint)
+        self.vectors = open_vectors(files, model=self.fingerprint)
 
     @staticmethod
     def tokenize(texts: Sequence[str]) -> Sequence[str]:
@@ -31,7 +31,7 @@ class ServedEncoder:
     def encode(self, texts: Sequence[str]) -> Vectors:
         """Ask for vectors of shape (texts, e), rounded as those of the passages are stored."""
         vectors = embed_now([(self._service.query_prompt or "") + text for text in texts], self._service)  # (texts, e)
-        return self.shards[0].rounded(vectors)
+        return self.vectors.rounded(vectors)
 
 
 class ServedReranker:

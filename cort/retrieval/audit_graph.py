@@ -10,13 +10,12 @@ from pathlib import Path
 
 import numpy as np
 
-from cort.formats.shards import open_shards
 from cort.retrieval.auditing import Scores, audit_index, exact_search
 from cort.retrieval.graph_search import open_index, open_queries, unit_lengths
 from cort.retrieval.index_meta import refuse_others
 from cort.retrieval.rankings import Results, Vectors
 from cort.retrieval.search_options import AuditOptions, GraphOptions
-from cort.retrieval.vectors import PassageVectors
+from cort.retrieval.vectors import open_vectors
 from cort.runtime.sections import ArrowFile, Several
 
 
@@ -25,19 +24,16 @@ class Options(GraphOptions, AuditOptions):
 
     passages: Several[ArrowFile]
     """All embedding shards."""
-    queries: Several[ArrowFile]
-    """Embedding shards of the queries."""
 
 
 def stage(options: Options) -> None:
     """Search exactly and with the index, and write how these differ."""
     graph = open_index(options.kind, options.index)
-    passages = open_shards(options.passages)
-    vectors = PassageVectors(passages)
+    vectors = open_vectors(options.passages)
     refuse_others(Path(options.index), graph.meta, vectors)
     # An index may lack those whose vector is zero.
     nodes = np.arange(len(vectors)) if graph.meta.vectors == len(vectors) else np.flatnonzero(unit_lengths(vectors))
-    exact, batches, qrels = exact_search(options, passages, open_queries(options.queries, graph.meta))
+    exact, batches, qrels = exact_search(options, vectors, open_queries(options.queries, graph.meta))
 
     def exact_of(query: Vectors, found: Results) -> Scores:
         """Score what was found: distances of ONNG are not exact."""

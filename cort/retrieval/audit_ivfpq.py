@@ -9,11 +9,12 @@ Writes: audit.json (see cort/retrieval/audits.py)
 
 from __future__ import annotations
 
-from cort.formats.shards import Tokens, open_both
+from cort.formats.shards import Tokens
 from cort.models.tokenizer import fingerprint
 from cort.retrieval.auditing import audit_index, exact_search, sample_queries
 from cort.retrieval.rankings import Index
 from cort.retrieval.search_options import AuditOptions, IvfPqOptions
+from cort.retrieval.vectors import open_vectors
 from cort.runtime.devices import lease
 
 
@@ -31,7 +32,8 @@ def stage(options: Options) -> None:
     options.check_candidates(options.depths[-1])
     exact: Index
     if options.model is None:
-        passages, queries = open_both(options.passages, [options.queries])
+        passages = open_vectors(options.passages)
+        queries = passages.open_queries([options.queries])
         index = open_ivfpq(options.index, StoredVectors(passages), options.candidates)
         exact, batches, qrels = exact_search(options, passages, queries)
     else:

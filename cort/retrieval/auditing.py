@@ -6,26 +6,24 @@ import logging
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from cort.evaluation.measures import Qrels, evaluate_run, means, read_qrels
 from cort.formats.artifacts import write_artifact
 from cort.formats.records import Ranking
 from cort.formats.runs import Run, as_written, run_of, top
-from cort.formats.shards import Shard
 from cort.retrieval.audits import Audit, Exact, Milliseconds, Search
 from cort.retrieval.documents import as_documents
 from cort.retrieval.graph_search import Graph
 from cort.retrieval.indexes import INDEXES
-from cort.retrieval.rankings import Index, Results, Rows, batches_of, rank
+from cort.retrieval.rankings import Index, Results, Rows, rank
 from cort.retrieval.search_options import AuditOptions
+from cort.retrieval.vectors import PassageVectors
 from cort.runtime.errors import input_error
 from cort.runtime.memory import free_memory
 from cort.runtime.progress import track
@@ -147,13 +145,12 @@ def audit_index(
 
 
 def exact_search(
-    options: AuditOptions, passages: Sequence[Shard], queries: Sequence[Shard]
+    options: AuditOptions, passages: PassageVectors, queries: PassageVectors
 ) -> tuple[ExactIndex, list[Batch], Qrels]:
-    """Return exact search, and queries drawn from embedding shards with their judgements."""
+    """Return exact search, and some of the queries with their judgements."""
     from cort.retrieval.exact import ExactIndex
 
-    table = pa.concat_tables([shard.table for shard in queries])
-    rows, qrels = sample_queries(options, table["id"].to_pylist(), queries[0].path)
+    rows, qrels = sample_queries(options, queries.ids.to_pylist(), queries.source)
     # Half, because other processes need memory, too.
     index = ExactIndex(passages, memory_mb=free_memory() >> 21, one_by_one=True)
-    return index, [*batches_of([replace(queries[0], table=table.take(rows).combine_chunks())])], qrels
+    return index, [*queries.batches(rows)], qrels

@@ -26,7 +26,7 @@ from cort.retrieval.topk import (
     sample_step,
     vector_norms,
 )
-from cort.retrieval.vectors import StackedVectors
+from cort.retrieval.vectors import PassageVectors
 
 LARGEST = 127
 # Passages per block.
@@ -126,16 +126,13 @@ def is_fast() -> bool:
 
 
 class Codes:
-    """The first pass over codes of all passages.
+    """The first pass over codes of all passages."""
 
-    :param source: of the vectors, in messages.
-    """
-
-    def __init__(self, vectors: StackedVectors, source: str) -> None:
+    def __init__(self, vectors: PassageVectors) -> None:
         self.count = len(vectors)
-        self._blocks = [Block(torch.from_numpy(block), source) for block in vectors.copies(BLOCK)]
+        self._blocks = [Block(torch.from_numpy(block), vectors.source) for block in vectors.copies(BLOCK)]
         sample = vectors[np.arange(0, self.count, sample_step(self.count))].astype(np.float32)
-        self._sample = Block(torch.from_numpy(sample), source)
+        self._sample = Block(torch.from_numpy(sample), vectors.source)
         self._longest = max(block.longest for block in self._blocks)
         self._residual = max(block.residual for block in self._blocks)
 

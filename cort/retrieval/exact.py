@@ -19,7 +19,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cort.formats.shards import Shard
 from cort.retrieval import codes, halves
 from cort.retrieval.codes import Codes, is_fast
 from cort.retrieval.halves import Halves
@@ -32,12 +31,13 @@ from cort.retrieval.topk import (
     bound_errors,
     estimate_threshold,
     longest_of,
+    moved,
     sample_step,
+    score_blocks,
     scores_at_once,
     vector_norms,
 )
-from cort.retrieval.vectors import PassageIndex, PassageVectors, StackedVectors
-from cort.runtime.errors import input_error
+from cort.retrieval.vectors import PassageIndex, PassageVectors
 
 # Passages that a thread multiplies with a single query at once; their scores fit in a core's L1 cache.
 ROWS_OF_A_THREAD = 8_192
@@ -53,10 +53,6 @@ Map: TypeAlias = Callable[..., Iterable[Any]]
 class StoredVectors(PassageIndex):
     """All passages, and the exact scores of some."""
 
-    def __init__(self, passages: Sequence[Shard], vectors: PassageVectors | None = None) -> None:
-        super().__init__(passages, vectors)
-        self._stored: StackedVectors = self.vectors
-
     def best_of(self, query: Vectors, rows: Rows, depth: int, known: Vectors | None = None) -> Results:
         """Score these rows exactly, and return the top `depth` as `search` does.
 
@@ -64,7 +60,7 @@ class StoredVectors(PassageIndex):
         """
         unknown = np.isnan(known) if known is not None else np.ones(len(rows), bool)
         others = np.sort(rows[unknown])
-        scores = exact_scores(self._stored[others], query)
+        scores = exact_scores(self.vectors[others], query)
         if known is not None:
             others, scores = np.concatenate([rows[~unknown], others]), np.concatenate([known[~unknown], scores])
         return self._doc_ids.best(scores, others, depth)
@@ -79,42 +75,36 @@ class ExactIndex(StoredVectors):
     :param first: the first pass. Default: halves on GPUs that they fit; int8 codes, a quarter of the memory, on CPUs
         that are fast with them, for single queries or if the vectors do not fit in memory, as large batches are slower
         with codes; otherwise single precision.
-    :param vectors: instead of those in the files.
-    :raises InputError: for codes on a GPU, or on a CPU that multiplies them wrongly.
     """
 
     def __init__(
         self,
-        passages: Sequence[Shard],
+        vectors: PassageVectors,
         devices: Sequence[str] = ("cpu",),
         threads: int = 1,
         memory_mb: int = 0,
         *,
         one_by_one: bool = False,
         first: First | None = None,
-        vectors: PassageVectors | None = None,
     ) -> None:
         # Lower precisions exceed the margin for rounding errors.
         torch.set_float32_matmul_precision("highest")
-        super().__init__(passages, vectors)
-        numbers = len(self) * self.vectors.dimension
+        super().__init__(vectors)
+        numbers = len(self) * vectors.dimension
         on_cpu = set(devices) == {"cpu"}
         fits_memory = 4 * numbers <= memory_mb << 20
         if first is None and on_cpu:
             coded = is_fast() and (one_by_one if fits_memory else numbers <= memory_mb << 20)
             first = "codes" if coded else "single"
-        elif first == "codes" and not (on_cpu and codes.is_right()):
-            found = f"int8 codes on {', '.join(devices)}"
-            raise input_error("first", found, "a CPU that multiplies them exactly", "leave the option out")
         if fits_memory and on_cpu and first == "single":
-            self._stored = self.vectors.held()
+            self.vectors = vectors.held()
         # Kept open: starting threads for each query would take longer than searching a small collection.
         self._map: Map = ThreadPoolExecutor(threads).map if threads > 1 else map
         self._at_once = codes.CODED_AT_ONCE if first == "codes" else QUERIES_AT_ONCE
         bounds = [len(self) * number // len(devices) for number in range(len(devices) + 1)]
         self._shares: list[Products | Codes | Halves]
         if first == "codes" and len(self):
-            self._shares = [Codes(self.vectors, self.vectors.source)]
+            self._shares = [Codes(self.vectors)]
         else:
             self._shares = [
                 self._share(rows, device, first)
@@ -126,7 +116,7 @@ class ExactIndex(StoredVectors):
         """Open the passages in some rows on a device."""
         if first == "halves" or (first is None and halves.fit(self.vectors, rows, device) and halves.is_right(device)):
             return Halves(self.vectors, rows, device)
-        return Products(self._stored, rows, device, self._map, self.vectors)
+        return Products(self.vectors, rows, device, self._map)
 
     def search(self, queries: Vectors, depth: int) -> list[Results]:
         """Rank all passages for queries of shape (queries, dimension).
@@ -160,18 +150,11 @@ class Products:
     A GPU gets the vectors piece by piece.
 
     :param each: runs a function in several threads.
-    :param passages: the vectors in their files.
     """
 
-    def __init__(self, vectors: StackedVectors, rows: range, device: str, each: Map, passages: PassageVectors) -> None:
-        self._vectors, self._rows, self._device, self._map, self._passages = vectors, rows, device, each, passages
+    def __init__(self, vectors: PassageVectors, rows: range, device: str, each: Map) -> None:
+        self._vectors, self._rows, self._device, self._map = vectors, rows, device, each
         self.count = len(rows)
-
-    def _pieces(self, start: int, end: int) -> Iterator[tuple[int, Tensor]]:
-        """Yield the vectors of some passages, on the device; rows are counted from the first of all."""
-        first = self._rows.start
-        for row, piece in self._vectors.pieces(first + start, first + end):
-            yield row - first, as_tensor(piece).to(self._device, torch.float32)
 
     @cached_property
     def _sample(self) -> Tensor:
@@ -180,7 +163,7 @@ class Products:
 
     @cached_property
     def _longest(self) -> float:
-        return self._passages.longest or longest_of(self._pieces(0, self.count), self._passages.source)
+        return longest_of(self._vectors, self._rows, self._device)
 
     def first_pass(self, queries: Tensor) -> FirstPass:
         """Multiply queries, (queries, e), with a sample of the passages; the result can multiply them with all."""
@@ -190,29 +173,25 @@ class Products:
         return FirstPass(queries @ self._sample.T, margins, partial(self._scores, queries))
 
     def _scores(self, queries: Tensor) -> Iterator[tuple[int, Tensor]]:
-        """Multiply with all passages; the memory of the scores is reused."""
-        single = self._device == "cpu" and len(queries) == 1
-        at_once = min(SINGLE_AT_ONCE, self.count) if single else scores_at_once(self._device, len(queries), self.count)
-        memory = torch.empty(at_once, len(queries), device=self._device)
-        for start in range(0, self.count, at_once):
-            scores = memory[: self.count - start]
-            if single:
-                self._multiply_alone(queries[0].numpy(), start, scores[:, 0].numpy())
-            else:
-                for row, piece in self._pieces(start, start + len(scores)):
-                    torch.mm(piece, queries.T, out=scores[row - start : row - start + len(piece)])
-            yield self._rows.start + start, scores
+        """Multiply with all passages."""
+        multiply, at_once = self._multiply, scores_at_once(self._device, len(queries))
+        if self._device == "cpu" and len(queries) == 1:
+            multiply, at_once = self._multiply_alone, SINGLE_AT_ONCE
+        return score_blocks(self._rows, len(queries), at_once, self._device, partial(multiply, queries))
 
-    def _multiply_alone(self, query: Vectors, start: int, scores: Vectors) -> None:
+    def _multiply(self, queries: Tensor, rows: range, scores: Tensor) -> None:
+        for place, piece in moved(self._vectors, rows, self._device):
+            torch.mm(piece, queries.T, out=scores[place])
+
+    def _multiply_alone(self, queries: Tensor, rows: range, scores: Tensor) -> None:
         """Multiply with a single query, several times as fast as `mm`: a processor waits for memory anyway."""
-        first = self._rows.start + start
+        query, found = queries[0].numpy(), scores[:, 0].numpy()
 
         def multiply(at: int) -> None:
-            end = min(at + ROWS_OF_A_THREAD, first + len(scores))
-            for row, piece in self._vectors.pieces(at, end):
-                np.vecdot(piece, query, out=scores[row - first : row - first + len(piece)])
+            for row, piece in self._vectors.pieces(at, min(at + ROWS_OF_A_THREAD, rows.stop)):
+                np.vecdot(piece, query, out=found[row - rows.start : row - rows.start + len(piece)])
 
-        list(self._map(multiply, range(first, first + len(scores), ROWS_OF_A_THREAD)))
+        list(self._map(multiply, range(rows.start, rows.stop, ROWS_OF_A_THREAD)))
 
 
 def _candidates(queries: Tensor, depth: int, share: Products | Codes | Halves) -> tuple[Tensor, Tensor]:

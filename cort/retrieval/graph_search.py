@@ -18,17 +18,15 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from cort.formats.shards import Shard, open_shards
 from cort.formats.tables import open_arrow
 from cort.retrieval.index_meta import IndexMeta, read_meta
 from cort.retrieval.indexes import FIX, IDS_FILE, INDEXES, load_faiss
 from cort.retrieval.rankings import Approximate, DocIds, IndexSearch, Results, Rows, Vectors, exact_scores
-from cort.retrieval.vectors import PassageVectors
+from cort.retrieval.vectors import PassageVectors, open_vectors
 from cort.runtime.errors import input_error
 
 # Half-precision storage moves a unit vector's length by 0.0005 at most.
 UNIT_TOLERANCE = 0.01
-MEASURED_AT_ONCE = 65_536
 IDS = pa.schema({"id": "string"})
 QUERIES_PER_BLOCK = 64
 
@@ -136,17 +134,16 @@ def _search(query: Vectors, width: float, depth: int) -> Results:
     return _shared.search(query, width, depth)
 
 
-def open_queries(paths: Sequence[str], meta: IndexMeta) -> list[Shard]:
+def open_queries(paths: Sequence[str], meta: IndexMeta) -> PassageVectors:
     """Open the vectors of queries, of the model and dimension of an index and of length 1 or 0."""
-    queries = open_shards(paths, meta.model, meta.dimension)
-    unit_lengths(PassageVectors(queries))
+    queries = open_vectors(paths, model=meta.model, dimension=meta.dimension)
+    unit_lengths(queries)
     return queries
 
 
 def unit_lengths(vectors: PassageVectors) -> Vectors:
     """Return the lengths of all vectors; refuse others than 1 and 0, whose order by angle is not that by product."""
-    blocks = vectors.copies(MEASURED_AT_ONCE)
-    lengths = np.concatenate([np.zeros(0, np.float32), *(np.linalg.norm(block, axis=1) for block in blocks)])
+    lengths = vectors.lengths()
     wrong = lengths[~((np.abs(lengths - 1) <= UNIT_TOLERANCE) | (lengths == 0))]
     if len(wrong):
         fix = "use exact retrieval for a model that does not normalise, or encode again"

@@ -20,12 +20,13 @@ from torch import Tensor
 from cort.retrieval.topk import (
     QUERIES,
     FirstPass,
-    as_tensor,
     bound_errors,
     bound_rounding,
     longest_of,
+    moved,
     norms_of,
     sample_step,
+    score_blocks,
     scores_at_once,
     vector_norms,
 )
@@ -87,24 +88,19 @@ class Halves:
     """
 
     def __init__(self, vectors: PassageVectors, rows: range, device: str) -> None:
-        self.count, self._first, self._device = len(rows), rows.start, device
-        pieces = partial(self._moved, vectors, rows)
-        self._longest = vectors.longest or longest_of(pieces(), vectors.source)
+        self.count, self._rows, self._device = len(rows), rows, device
+        self._longest = longest_of(vectors, rows, device)
         self._scale, self._residual = float(scale_of(torch.tensor(self._longest))), 0.0
         # Halves take 2 bytes, and stored numbers 4.
         both, shape = fit(vectors, rows, device, 6), (self.count, vectors.dimension)
         self._halves = torch.empty(shape, dtype=torch.float16, device=device)
         self._stored = torch.empty(shape, device=device) if both else None
-        for row, piece in pieces():
-            halves = self._halves[row : row + len(piece)]
+        for place, piece in moved(vectors, rows, device):
+            halves = self._halves[place]
             halves.copy_(scaled := piece * self._scale)
             self._residual = max(self._residual, float(norms_of(scaled - halves).max()))
             if self._stored is not None:
-                self._stored[row : row + len(piece)] = piece
-
-    def _moved(self, vectors: PassageVectors, rows: range) -> Iterator[tuple[int, Tensor]]:
-        for row, piece in vectors.pieces(rows.start, rows.stop):
-            yield row - rows.start, as_tensor(piece).to(self._device, torch.float32)
+                self._stored[place] = piece
 
     def first_pass(self, queries: Tensor) -> FirstPass:
         """Multiply queries, (queries, e), with a sample of the passages; the result can multiply them with all."""
@@ -120,13 +116,14 @@ class Halves:
         return FirstPass(sampled.T, 2 * errors.T.to(self._device), partial(self._scores, moved), group=1)
 
     def _scores(self, queries: Tensor) -> Iterator[tuple[int, Tensor]]:
-        """Multiply with all passages; the memory of the scores is reused."""
-        at_once = scores_at_once(self._device, len(queries), self.count)
-        memory = torch.empty(at_once, len(queries), device=self._device)
-        for start in range(0, self.count, at_once):
-            halves = self._halves[start : start + at_once]
-            multiply(halves, queries, memory[: len(halves)])
-            yield self._first + start, memory[: len(halves)]
+        """Multiply with all passages."""
+
+        def multiply_some(rows: range, scores: Tensor) -> None:
+            start = rows.start - self._rows.start
+            multiply(self._halves[start : start + len(rows)], queries, scores)
+
+        at_once = scores_at_once(self._device, len(queries))
+        return score_blocks(self._rows, len(queries), at_once, self._device, multiply_some)
 
     def exact(self, queries: Tensor, rows: Tensor) -> Tensor:
         """Score in double precision, and round to single precision.
@@ -144,7 +141,7 @@ class Halves:
         asked = queries.to(self._device, torch.float64)[:, :, None]  # (queries, e, 1)
         at_once = max(NUMBERS_AT_ONCE // queries.numel(), 1)
         for some, found in zip(torch.split(rows, at_once, 1), torch.split(scores, at_once, 1), strict=True):
-            passages = self._stored[(some - self._first).clamp(min=0)].double()  # (queries, candidates, e)
+            passages = self._stored[(some - self._rows.start).clamp(min=0)].double()  # (queries, candidates, e)
             products = torch.bmm(passages, asked)[:, :, 0]  # (queries, candidates)
             low, high = (products - errors).float(), (products + errors).float()
             found.copy_(low.where(low == high, torch.nan))

@@ -10,25 +10,20 @@ Writes: a folder with graph.hnsw, ids.arrow (id of each vector, in order) and me
 
 from __future__ import annotations
 
-import os
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from cort.config.models import Hnsw
-from cort.retrieval.graph_build import blocks, complete, nodes_of
-from cort.retrieval.graph_checkpoints import Checkpoints, GraphBuildOptions
+from cort.retrieval.graph_build import GraphBuildOptions, blocks, building, complete, nodes_of, resume
 from cort.retrieval.indexes import INDEXES, load_faiss
-from cort.runtime.files import atomic_folder, temporary_folder
-from cort.runtime.sections import Threads
 
 FILE = INDEXES["hnsw"].files[0]
 
 
 class Options(Hnsw, GraphBuildOptions):
     """Options of this stage."""
-
-    threads: Threads = len(os.sched_getaffinity(0))
 
 
 def open_unfinished(options: Options, dimension: int, saved: Path, added: int) -> Any:
@@ -53,16 +48,11 @@ def stage(options: Options) -> None:
     faiss.omp_set_num_threads(options.threads)
     vectors, rows = nodes_of(options.passages, zeros=True)
     how = {"M": options.M, "ef_construction": options.ef_construction}
-    checkpoints = Checkpoints(options, __name__, [how, version("faiss-cpu")])
-    with atomic_folder(options.output) as folder, temporary_folder(options.output) as work:
-        saved, added = checkpoints.saved()
-        index = open_unfinished(options, vectors.dimension, saved, added)
-        for block in blocks(vectors, rows, added):
+    with building(options) as (folder, work):
+        saved, progress = resume(options, __name__, [how, version("faiss-cpu")])
+        index = open_unfinished(options, vectors.dimension, saved, progress.added)
+        save = partial(faiss.write_index, index, str(work / FILE))
+        for block in blocks(options, vectors, rows, progress, work, save):
             index.add(block)
-            added += len(block)
-            if checkpoints.due():
-                faiss.write_index(index, str(work / FILE))
-                checkpoints.keep(work, added)
         faiss.write_index(index, str(folder / FILE))
         complete(folder, "hnsw", vectors, rows, how)
-    checkpoints.remove()

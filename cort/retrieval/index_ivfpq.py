@@ -64,11 +64,12 @@ def stage(options: Options) -> None:
     from cort.retrieval import ivfpq
     from cort.retrieval.index_meta import write_meta
     from cort.retrieval.max_similarity import extent_of
+    from cort.retrieval.vectors import open_vectors
 
     faiss = load_faiss()
-    vectors = ivfpq.open_vectors(options.passages)
+    vectors = open_vectors(options.passages, None)
     lists = choose_lists(options, vectors)
-    origin, extent, tokens = vectors.passages[0].origin, extent_of(vectors), len(vectors)
+    origin, extent, tokens = vectors.origin, extent_of(vectors), len(vectors)
     drawn = ivfpq.draw_vectors(vectors, ivfpq.sample_size(tokens, lists), options.seed)
     log.info("%d of %d vectors are divided into %d lists", len(drawn), tokens, lists)
     index = ivfpq.train(drawn, origin.similarity, lists, options.bytes, options.seed, options.threads)

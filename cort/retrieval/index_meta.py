@@ -13,7 +13,6 @@ import numpy as np
 import pyarrow as pa
 
 from cort.formats.artifacts import read_artifact, write_artifact
-from cort.formats.shards import all_ids
 from cort.retrieval.indexes import FIX, INDEXES, META_FILE
 from cort.retrieval.vectors import PassageVectors
 from cort.runtime.errors import input_error
@@ -60,7 +59,7 @@ def write_meta(
 
     :param settings: of the build.
     """
-    origin = vectors.passages[0].origin
+    origin = vectors.origin
     meta = IndexMeta(
         kind=kind,
         model=origin.model,
@@ -87,7 +86,7 @@ def read_meta(folder: Path, kind: str) -> IndexMeta:
 
 def refuse_others(folder: Path, meta: IndexMeta, vectors: PassageVectors) -> None:
     """Refuse an index of other vectors than these; the error names the first difference."""
-    path, origin = folder / META_FILE, vectors.passages[0].origin
+    path, origin = folder / META_FILE, vectors.origin
     for name in ("dimension", "similarity", "model"):
         own, expected = getattr(meta, name), getattr(origin, name)
         if own != expected:
@@ -100,7 +99,7 @@ def refuse_others(folder: Path, meta: IndexMeta, vectors: PassageVectors) -> Non
 
 def fingerprint_of(vectors: PassageVectors) -> str:
     """Hash the ids of a sample of passages and the rows of their vectors; shards and blocks do not matter."""
-    ids = all_ids(vectors.passages)
+    ids = vectors.ids
     rows = np.linspace(0, len(ids) - 1, FINGERPRINTED).astype(np.int64)
     drawn = repr((ids.take(pa.array(rows)).to_pylist(), vectors.offsets[rows + 1].tolist()))
     return hashlib.blake2b(drawn.encode(), digest_size=8).hexdigest()

@@ -20,13 +20,18 @@ from importlib.metadata import version
 from pathlib import Path
 
 from cort.config.models import Onng
-from cort.retrieval.graph_build import blocks, complete, nodes_of
-from cort.retrieval.graph_checkpoints import PROGRESS_FILE, Checkpoints, GraphBuildOptions
+from cort.retrieval.graph_build import (
+    PROGRESS_FILE,
+    GraphBuildOptions,
+    blocks,
+    building,
+    complete,
+    nodes_of,
+    resume,
+)
 from cort.retrieval.indexes import IDS_FILE, INDEXES
 from cort.retrieval.rankings import Rows
 from cort.retrieval.vectors import PassageVectors
-from cort.runtime.files import atomic_folder, temporary_folder
-from cort.runtime.sections import Threads
 
 DISTANCE = "Normalized L2"
 
@@ -36,26 +41,20 @@ log = logging.getLogger(__name__)
 class Options(Onng, GraphBuildOptions):
     """Options of this stage."""
 
-    threads: Threads = len(os.sched_getaffinity(0))
 
-
-def _build_anng(options: Options, vectors: PassageVectors, rows: Rows, folder: Path, checkpoints: Checkpoints) -> None:
+def _build_anng(options: Options, vectors: PassageVectors, rows: Rows, folder: Path) -> None:
     import ngtpy
 
-    saved, added = checkpoints.saved()
-    if added:
+    saved, progress = resume(options, __name__, [options.edges, version("ngt")])
+    if progress.added:
         shutil.copytree(saved, folder, ignore=shutil.ignore_patterns(PROGRESS_FILE))
     else:
         # 0: a search follows all edges; the optimized graph has few anyway.
         limits = {"edge_size_for_creation": options.edges, "edge_size_for_search": 0}
         ngtpy.create(str(folder), vectors.dimension, distance_type=DISTANCE, **limits)
     index = ngtpy.Index(str(folder), log_disabled=True)
-    for block in blocks(vectors, rows, added):
+    for block in blocks(options, vectors, rows, progress, folder, index.save):
         index.batch_insert(block, num_threads=options.threads)
-        added += len(block)
-        if checkpoints.due():
-            index.save()
-            checkpoints.keep(folder, added)
     index.save()
     index.close()
 
@@ -66,10 +65,9 @@ def stage(options: Options) -> None:
 
     # NGT leaves out vectors that are zero in silence, which would move the rows of the others.
     vectors, rows = nodes_of(options.passages, zeros=False)
-    checkpoints = Checkpoints(options, __name__, [options.edges, version("ngt")])
-    with atomic_folder(options.output) as folder, temporary_folder(options.output) as work:
+    with building(options) as (folder, work):
         plain, optimized = work / "anng", work / "onng"
-        _build_anng(options, vectors, rows, plain, checkpoints)
+        _build_anng(options, vectors, rows, plain)
         edges = {"outgoing": options.outgoing, "incoming": options.incoming}
         optimizer = ngtpy.Optimizer(**{f"num_of_{kind}s": number for kind, number in edges.items()}, log_disabled=True)
         optimizer.set_processing_modes(
@@ -85,4 +83,3 @@ def stage(options: Options) -> None:
         for name in {*INDEXES["onng"].files} - {IDS_FILE}:
             os.replace(optimized / name, folder / name)
         complete(folder, "onng", vectors, rows, {"edges": options.edges, **edges, "distance": DISTANCE})
-    checkpoints.remove()

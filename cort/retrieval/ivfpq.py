@@ -9,7 +9,7 @@ An index is a folder with faiss' own file, which is memory-mapped, and meta.json
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -20,8 +20,6 @@ import numpy as np
 import torch
 from threadpoolctl import ThreadpoolController
 
-from cort.formats.shards import AGAIN, open_shards, open_token_shards
-from cort.formats.tables import open_arrow
 from cort.retrieval.exact import StoredVectors
 from cort.retrieval.index_meta import IndexMeta, read_meta, refuse_others
 from cort.retrieval.indexes import FIX, INDEXES, load_faiss
@@ -45,12 +43,6 @@ def default_lists(tokens: int) -> int:
 def sample_size(tokens: int, lists: int) -> int:
     """Return the number of vectors to train lists and codes on."""
     return min(tokens, max(DRAWN_PER_LIST * lists, DRAWN))
-
-
-def open_vectors(paths: Sequence[str]) -> PassageVectors:
-    """Open all shards of an encoder's vectors, or of token vectors."""
-    columns = open_arrow(Path(paths[0]), "shard of vectors", AGAIN).column_names
-    return PassageVectors(open_shards(paths) if "embedding" in columns else open_token_shards(paths))
 
 
 def draw_vectors(vectors: PassageVectors, number: int, seed: int) -> Vectors:

@@ -19,11 +19,11 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from cort.formats.shards import Matrix, TokenShard
+from cort.formats.shards import Matrix
 from cort.models.late_interaction import LOWEST
 from cort.retrieval.rankings import Results, Rows, Vectors
 from cort.retrieval.topk import SMALLEST, UNIT_ROUNDOFF, CandidateFilter, vector_norms
-from cort.retrieval.vectors import PassageIndex, PassageVectors
+from cort.retrieval.vectors import MEASURED_AT_ONCE, PassageIndex, PassageVectors
 
 Double = npt.NDArray[np.float64]
 
@@ -37,8 +37,6 @@ CANDIDATES_AT_ONCE = 256
 PASSAGE_BITS, QUERY_BITS = 24, 28
 # Passages whose scores are compared at once: on a GPU more, so that many have equal numbers of tokens.
 PASSAGES_AT_ONCE = {"cpu": 1_024, "cuda": 16_384}
-# Vectors that are measured at once.
-MEASURED_AT_ONCE = 65_536
 
 
 @dataclass(frozen=True)
@@ -94,15 +92,14 @@ def _round(numbers: Double, exponent: int) -> Double:
 class TokenIndex(PassageIndex):
     """All passages.
 
-    :param similarity: cosine or dot.
-    :param device: of the first pass.
+    :ivar device: of the first pass.
     """
 
-    def __init__(self, passages: Sequence[TokenShard], similarity: str, device: str = "cpu") -> None:
+    def __init__(self, vectors: PassageVectors) -> None:
         # Lower precisions exceed the margin for rounding errors.
         torch.set_float32_matmul_precision("highest")
-        super().__init__(passages)
-        self._similarity, self.device = similarity, device
+        super().__init__(vectors)
+        self._similarity, self.device = vectors.origin.similarity, "cpu"
 
     @cached_property
     def _empty(self) -> Rows:

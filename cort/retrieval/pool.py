@@ -7,16 +7,15 @@ import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from cort.formats.records import Integers
-    from cort.formats.runs import Run
+from cort.formats.ids import sort_keys
+from cort.formats.records import Integers
+from cort.formats.runs import STEP, Run, top
 
 Scores: TypeAlias = npt.NDArray[np.float64]
 # Normalised scores, and for each ranking the score of the documents that it lacks.
@@ -52,8 +51,6 @@ def untied(scores: npt.NDArray[np.floating], offsets: Integers) -> Scores:
 
     :param scores: of several rankings, ``offsets[i]:offsets[i + 1]`` those of ranking i, in any order.
     """
-    from cort.formats.runs import STEP
-
     ordered = np.asarray(scores, dtype=np.float32)
     ranking = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
     by = None
@@ -160,10 +157,6 @@ class Pool:
     @classmethod
     def of(cls, runs: Sequence[Run]) -> Pool:
         """Pool the results of runs that have the same queries in the same order."""
-        import pyarrow as pa
-
-        from cort.formats.ids import sort_keys
-
         doc_ids = pa.concat_arrays([run.doc_ids.cast("string") for run in runs])
         queries, keys = np.concatenate([run.query_numbers() for run in runs]), sort_keys(doc_ids)
         by = grouped(queries, np.argsort(keys))
@@ -207,8 +200,6 @@ class Pool:
 
     def ranked(self, scores: Scores, depth: int) -> Run:
         """Rank the documents of each query by (-score, doc_id), and cut the rankings."""
-        from cort.formats.runs import Run, top
-
         query_ids = self.runs[0].query_ids
         # The sort is stable, and the documents of a query are ordered by id.
         by = grouped(self.queries, np.argsort(-scores, kind="stable"))

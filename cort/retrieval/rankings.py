@@ -13,8 +13,6 @@ import pyarrow as pa
 from cort.formats.ids import joined
 from cort.formats.ordering import ranked
 from cort.formats.records import Ranking
-from cort.formats.shards import Shard, from_batch
-from cort.runtime.errors import input_error
 
 Vectors = npt.NDArray[np.float32]
 Rows = npt.NDArray[np.int64]
@@ -98,18 +96,6 @@ class IndexSearch:
             return [*map(search, queries)]
         with ThreadPoolExecutor(self.threads) as pool:
             return [*pool.map(search, queries)]
-
-
-def batches_of(queries: Sequence[Shard]) -> Iterator[tuple[list[str], Vectors]]:
-    """Yield ids and vectors of at most `QUERIES_AT_ONCE` queries at once.
-
-    :raises InputError: for NaN or infinite values.
-    """
-    for shard in queries:
-        for ids, vectors in map(from_batch, shard.table.to_batches(QUERIES_AT_ONCE)):
-            if not np.isfinite(vectors).all():
-                raise input_error(shard.path, "a vector with NaN or infinite values", "finite values", "encode again")
-            yield ids.to_pylist(), np.asarray(vectors, dtype=np.float32)
 
 
 def rank(index: Index, batches: Iterable[tuple[Sequence[str], Any]], depth: int) -> Iterator[Ranking]:

@@ -9,16 +9,15 @@ component has in the collection, and leaves queries as they are.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 from threadpoolctl import ThreadpoolController
 
 from cort.config.systems import Reduced
-from cort.formats.shards import Shard, count_rows, vector_batch
 from cort.retrieval.exact import ExactIndex
 from cort.retrieval.rankings import Results, Rows, Vectors
 from cort.retrieval.vectors import PassageVectors
@@ -39,9 +38,9 @@ class ByteVectors(PassageVectors):
     :param blocks: yields the vectors before they are rounded; called twice.
     """
 
-    def __init__(self, passages: Sequence[Shard], dimension: int, blocks: Callable[[], Iterator[Vectors]]) -> None:
-        super().__init__(passages)
-        self._length, self.dimension = super().__len__(), dimension
+    def __init__(self, passages: PassageVectors, dimension: int, blocks: Callable[[], Iterator[Vectors]]) -> None:
+        super().__init__([], passages.ids, replace(passages.origin, dimension=dimension), passages.source)
+        self._length = len(passages)
         low, high = np.full(dimension, np.inf, np.float32), np.full(dimension, -np.inf, np.float32)
         for block in blocks():
             low, high = np.minimum(low, block.min(axis=0)), np.maximum(high, block.max(axis=0))
@@ -54,11 +53,6 @@ class ByteVectors(PassageVectors):
         for block in blocks():
             self._bytes[start : start + len(block)] = np.rint((block - self._low) / self._step)
             start += len(block)
-
-    @property
-    def longest(self) -> float | None:
-        """Not known: rounding may lengthen vectors."""
-        return None
 
     def __len__(self) -> int:
         return self._length
@@ -80,31 +74,25 @@ class ByteVectors(PassageVectors):
 class Reduction:
     """A map from the vectors of a model to smaller ones.
 
-    :ivar shards: the reduced passages, in memory, as if an encoder had stored them; with int8 the stored ones.
-    :ivar vectors: those of the passages.
+    :ivar vectors: the reduced ones of the passages, in memory.
     """
 
-    def __init__(self, passages: Sequence[Shard], reduced: Reduced) -> None:
+    def __init__(self, passages: PassageVectors, reduced: Reduced) -> None:
         """Reduce the passages.
 
         :raises InputError: for more numbers than a vector has.
         """
-        (dimension, storage, first), whole = reduced, passages[0].dimension
+        (dimension, storage, first), whole = reduced, passages.dimension
         if dimension is not None and not 1 <= dimension <= whole:
             raise input_error("--dimension", dimension, f"1 to {whole}, the numbers of a stored vector", "lower it")
-        self._storage, self._dimension = storage or passages[0].storage, dimension or whole
-        self._is_unit, self._components = all(map(_are_unit, PassageVectors(passages).copies(BLOCK))), None
+        self._storage, self._dimension = storage or passages.storage, dimension or whole
+        self._is_unit, self._components = _are_unit(passages.lengths()), None
         self._libraries = ThreadpoolController()
         if self._dimension < whole and not first:
             with self._libraries.limit(limits=1, user_api="blas"):
                 self._components = _principal_components(passages, self._dimension)
-        self.shards: Sequence[Shard]
-        if self._storage == "int8":
-            self.shards, blocks = passages, lambda: map(self._reduced, PassageVectors(passages).copies(BLOCK))
-            self.vectors: PassageVectors = ByteVectors(passages, self._dimension, blocks)
-        else:
-            self.shards = [self._stored(passages)]
-            self.vectors = PassageVectors(self.shards)
+        # Their longest length is not known: rounding may lengthen vectors.
+        self.vectors = self._in_bytes(passages) if self._storage == "int8" else self._in_memory(passages)
 
     def of_queries(self, vectors: Vectors) -> Vectors:
         """Reduce queries, (queries, dimension of the model)."""
@@ -124,46 +112,37 @@ class Reduction:
         # Zero vectors stay what they are.
         return (doubles / np.where(lengths > 0, lengths, 1)).astype(np.float32)
 
-    def _stored(self, passages: Sequence[Shard]) -> Shard:
-        storage = "fp16" if self._storage == "fp16" else "fp32"
+    def _in_bytes(self, passages: PassageVectors) -> PassageVectors:
+        return ByteVectors(passages, self._dimension, lambda: map(self._reduced, passages.copies(BLOCK)))
+
+    def _in_memory(self, passages: PassageVectors) -> PassageVectors:
         # Rounded block by block: there is no second copy in single precision.
-        numbers = np.float16 if storage == "fp16" else np.float32
-        reduced = np.empty((count_rows(passages), self._dimension), numbers)
-        for start, block in enumerate(PassageVectors(passages).copies(BLOCK)):
-            reduced[start * BLOCK : (start + 1) * BLOCK] = self._reduced(block)
-        ids = [chunk for shard in passages for chunk in shard.table["id"].chunks]
-        ends = np.cumsum([0, *map(len, ids)])
-        batches = [vector_batch(own, reduced[ends[at] : ends[at + 1]], storage) for at, own in enumerate(ids)]
-        metadata = {**passages[0].metadata, "dimension": str(self._dimension), "storage": storage}
-        # Rounding may lengthen vectors.
-        metadata.pop("longest", None)
-        return Shard(passages[0].path, pa.Table.from_batches(batches), metadata)
+        numbers = np.empty((len(passages), self._dimension), np.float16 if self._storage == "fp16" else np.float32)
+        for start, block in enumerate(passages.copies(BLOCK)):
+            numbers[start * BLOCK : (start + 1) * BLOCK] = self._reduced(block)
+        origin = replace(passages.origin, dimension=self._dimension)
+        return PassageVectors([numbers], passages.ids, origin, passages.source)
 
 
-class ReducedIndex:
-    """Exact search over reduced vectors."""
+class ReducedIndex(ExactIndex):
+    """Exact search over reduced vectors, for queries as the model encodes them."""
 
-    def __init__(self, reduction: Reduction, index: ExactIndex) -> None:
-        self._reduction, self._index = reduction, index
-
-    def ids(self, rows: Rows) -> list[str]:
-        """Look up doc_ids by row."""
-        return self._index.ids(rows)
+    def __init__(self, passages: PassageVectors, reduced: Reduced, *settings: Any, **more: Any) -> None:
+        self._reduction = Reduction(passages, reduced)
+        super().__init__(self._reduction.vectors, *settings, **more)
 
     def search(self, queries: Vectors, depth: int) -> list[Results]:
-        """Rank all passages, as `ExactIndex.search` does, for queries as the model encodes them."""
-        return self._index.search(self._reduction.of_queries(queries), depth)
+        """Rank all passages."""
+        return super().search(self._reduction.of_queries(queries), depth)
 
 
-def _are_unit(vectors: Vectors) -> bool:
+def _are_unit(lengths: Vectors) -> bool:
     """Tell whether all vectors have the length 1, or 0, which is that of an empty text."""
-    lengths = np.linalg.norm(vectors, axis=1)
     return bool(((np.abs(lengths - 1) < TOLERANCE) | (lengths == 0)).all())
 
 
-def _principal_components(passages: Sequence[Shard], dimension: int) -> Doubles:
+def _principal_components(vectors: PassageVectors, dimension: int) -> Doubles:
     """Compute the directions in which the vectors are longest, on average: (dimension of the model, dimension)."""
-    vectors = PassageVectors(passages)
     rows = np.unique(np.linspace(0, len(vectors) - 1, min(len(vectors), FITTED)).round().astype(np.int64))
     moments = np.zeros((vectors.dimension,) * 2)
     for start in range(0, len(rows), BLOCK):
@@ -174,9 +153,8 @@ def _principal_components(passages: Sequence[Shard], dimension: int) -> Doubles:
     return components
 
 
-def open_exact(passages: Sequence[Shard], reduced: Reduced, *settings: Any, **more: Any) -> ExactIndex | ReducedIndex:
+def open_exact(passages: PassageVectors, reduced: Reduced, *settings: Any, **more: Any) -> ExactIndex:
     """Open an index over the stored vectors, or over smaller ones; `settings` are those of an `ExactIndex`."""
-    if not (reduced.dimension or reduced.storage):
-        return ExactIndex(passages, *settings, **more)
-    reduction = Reduction(passages, reduced)
-    return ReducedIndex(reduction, ExactIndex(reduction.shards, *settings, **more, vectors=reduction.vectors))
+    if reduced.dimension or reduced.storage:
+        return ReducedIndex(passages, reduced, *settings, **more)
+    return ExactIndex(passages, *settings, **more)

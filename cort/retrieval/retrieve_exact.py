@@ -6,34 +6,28 @@ Writes: run.trec
 
 from __future__ import annotations
 
-import os
-from typing import Literal
-
 from pydantic import Field
 
 from cort.config.fields import Storage
 from cort.config.models import FinishedVectors
 from cort.config.systems import ExactSearch, Reduced
-from cort.formats.shards import count_rows, open_both
-from cort.retrieval.search_options import SearchOptions
+from cort.retrieval.search_options import VectorSearchOptions
 from cort.retrieval.search_runs import search_vectors
+from cort.retrieval.vectors import open_vectors
 from cort.runtime.devices import lease
-from cort.runtime.errors import input_error
 from cort.runtime.memory import free_memory
-from cort.runtime.sections import ArrowFile, Maybe, Several, Threads, same_as
+from cort.runtime.sections import ArrowFile, Maybe, Several, same_as
 
 
-class Options(SearchOptions):
+class Options(VectorSearchOptions):
     """Options of this stage."""
 
     queries: Several[ArrowFile]
     """Embedding shards of the queries."""
     passages: Several[ArrowFile]
     """All embedding shards."""
-    threads: Threads = len(os.sched_getaffinity(0))
-    device: Literal["auto", "cpu", "cuda"] = "auto"
-    gpus: int = Field(1, ge=1, le=1024)
-    """GPUs that share the passages."""
+    gpus: int = Field(1, ge=0, le=1024)
+    """GPUs that share the passages; 0 for the CPU."""
     memory_mb: int = Field(0, ge=0)
     """Memory, half of which may hold the vectors."""
     dimension: Maybe[int] = same_as(ExactSearch, "dimension")
@@ -43,18 +37,16 @@ class Options(SearchOptions):
 
 def stage(options: Options) -> None:
     """Rank all passages and write the run."""
-    from cort.models import transformer
+    from cort.models.transformer import choose_device
     from cort.retrieval.reduction import open_exact
 
-    passages, queries = open_both(options.passages, options.queries)
-    with lease(0 if options.device == "cpu" else options.gpus) as leased:
-        device = transformer.choose_device(options.threads, leased).type
-        if options.device == "cuda" != device:
-            raise input_error("--device", "cuda", "a CUDA device", "use `auto` or `cpu`")
-        on_cpu = "cpu" in (options.device, device)
+    passages = open_vectors(options.passages)
+    queries = passages.open_queries(options.queries)
+    with lease(options.gpus) as leased:
+        on_cpu = choose_device(options.threads, leased).type == "cpu" or not options.gpus
         devices = ["cpu"] if on_cpu else [f"cuda:{number}" for number in range(max(len(leased), 1))]
         # Half, because other arrays need memory, too, and so may other processes.
         memory_mb = min(options.memory_mb, free_memory() >> 20) // 2
         reduced = Reduced(options.dimension, options.storage, options.matryoshka)
         index = open_exact(passages, reduced, devices, options.threads, memory_mb)
-        search_vectors(options, index, queries, f"on {', '.join(devices)}", count_rows(passages))
+        search_vectors(options, index, queries, f"on {', '.join(devices)}", len(passages))

@@ -16,15 +16,10 @@ from cort.retrieval.indexes import INDEXES
 from cort.retrieval.search_options import GraphOptions
 from cort.retrieval.search_runs import search_vectors
 from cort.retrieval.width import WidthOptions, choose_width
-from cort.runtime.sections import ArrowFile, Several, Threads
 
 
 class Options(GraphOptions, WidthOptions):
     """Options of this stage."""
-
-    queries: Several[ArrowFile]
-    """Embedding shards of the queries."""
-    threads: Threads = 1
 
 
 def stage(options: Options) -> None:

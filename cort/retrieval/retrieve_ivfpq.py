@@ -12,16 +12,14 @@ Writes: run.trec
 from __future__ import annotations
 
 import logging
-import os
 from typing import TYPE_CHECKING
 
-from cort.formats.shards import Tokens, count_rows, open_both
+from cort.formats.shards import Tokens
 from cort.models.tokenizer import fingerprint
 from cort.retrieval.search_options import IvfPqOptions
 from cort.retrieval.search_runs import search_vectors
-from cort.retrieval.token_runs import search_tokens
+from cort.retrieval.vectors import open_vectors
 from cort.retrieval.width import WidthOptions, choose_width
-from cort.runtime.sections import Threads
 
 if TYPE_CHECKING:
     from cort.retrieval.ivfpq import IvfPqSearch, Scoring
@@ -33,14 +31,12 @@ log = logging.getLogger(__name__)
 class Options(IvfPqOptions, WidthOptions):
     """Options of this stage."""
 
-    threads: Threads = len(os.sched_getaffinity(0))
-
 
 def stage(options: Options) -> None:
     """Score the candidates that the index finds, and write a run."""
     from cort.retrieval.exact import StoredVectors
     from cort.retrieval.ivfpq import IvfPqSearch, open_ivfpq
-    from cort.retrieval.token_queries import TokenQueries
+    from cort.retrieval.token_queries import TokenQueries, search_tokens
 
     options.check_candidates(options.reach)
 
@@ -51,10 +47,10 @@ def stage(options: Options) -> None:
         return IvfPqSearch(index, probes, options.threads)
 
     if options.model is None:
-        passages, vectors = open_both(options.passages, [options.queries])
-        search = open_search(StoredVectors(passages))
-        search_vectors(options, search, vectors, "through the index", count_rows(passages))
+        passages = open_vectors(options.passages)
+        vectors, search = passages.open_queries([options.queries]), open_search(StoredVectors(passages))
+        search_vectors(options, search, vectors, "through the index", len(passages))
         return
     encoder = TokenQueries(options.model, options.passages, options.precision)
     search, queries = open_search(encoder.index), Tokens(options.queries, fingerprint(options.model))
-    search_tokens(options, options.threads, encoder, search, queries)
+    search_tokens(options, encoder, search, queries)

@@ -8,25 +8,19 @@ Writes: run.trec
 
 from __future__ import annotations
 
-import os
-
 from cort.formats.shards import Tokens
 from cort.models.tokenizer import fingerprint
-from cort.retrieval.search_options import SearchOptions, TokenOptions
-from cort.retrieval.token_runs import search_tokens
-from cort.runtime.sections import Threads
+from cort.retrieval.search_options import TokenOptions, VectorSearchOptions
 
 
-class Options(TokenOptions, SearchOptions):
+class Options(TokenOptions, VectorSearchOptions):
     """Options of this stage."""
-
-    threads: Threads = len(os.sched_getaffinity(0))
 
 
 def stage(options: Options) -> None:
     """Score all passages and write a run."""
-    from cort.retrieval.token_queries import TokenQueries
+    from cort.retrieval.token_queries import TokenQueries, search_tokens
 
     encoder = TokenQueries(options.model, options.passages, options.precision)
     queries = Tokens(options.queries, fingerprint(options.model))
-    search_tokens(options, options.threads, encoder, encoder.index, queries)
+    search_tokens(options, encoder, encoder.index, queries)

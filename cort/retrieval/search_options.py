@@ -28,6 +28,12 @@ class SearchOptions(ExclusionOptions, RunOptions):
     """Options of stages that search for many queries and write a run."""
 
 
+class VectorSearchOptions(SearchOptions):
+    """Options of stages that search for many queries by vectors."""
+
+    threads: Threads = len(os.sched_getaffinity(0))
+
+
 class LuceneSearchOptions(ExclusionOptions, JavaOptions):
     """Options of stages that search for many queries with Lucene."""
 
@@ -43,6 +49,8 @@ class GraphOptions(Section):
     """Of the index."""
     index: FolderPath
     """The folder that `index` wrote."""
+    queries: Several[ArrowFile]
+    """Embedding shards of the queries."""
 
 
 class TokenOptions(Section):

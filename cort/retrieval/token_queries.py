@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
 import torch
 
 from cort.config.fields import PrecisionOrAuto
-from cort.formats.shards import Tokens, open_token_shards, precision_of_queries
+from cort.formats.shards import TOKEN_VECTORS, Tokens, precision_of_queries
 from cort.models.late_interaction import load_late_interaction, origin_of
+from cort.models.transformer import choose_device
+from cort.models.truncation import log_truncation
 from cort.retrieval.max_similarity import QueryVectors, TokenIndex
-from cort.retrieval.rankings import QUERIES_AT_ONCE, Rows
+from cort.retrieval.rankings import QUERIES_AT_ONCE, Index, Rows, rank
+from cort.retrieval.search_options import VectorSearchOptions
+from cort.retrieval.search_runs import write_rankings
+from cort.retrieval.vectors import open_vectors
+from cort.runtime.devices import lease
 from cort.runtime.errors import input_error
+
+log = logging.getLogger(__name__)
 
 
 class TokenQueries:
@@ -24,9 +34,9 @@ class TokenQueries:
 
     def __init__(self, folder: str | Path, passages: Sequence[str | Path], precision: PrecisionOrAuto) -> None:
         self.model = load_late_interaction(folder, precision)
-        shards = open_token_shards(passages, origin_of(folder, self.model))
-        self._precision = precision_of_queries(shards[0].precision, precision)
-        self.index = TokenIndex(shards, self.model.similarity)
+        vectors = open_vectors(passages, TOKEN_VECTORS, **asdict(origin_of(folder, self.model)))
+        self._precision = precision_of_queries(vectors.precision, precision)
+        self.index = TokenIndex(vectors)
 
     def place(self, device: torch.device) -> None:
         """Encode queries, and search, on a device."""
@@ -54,3 +64,13 @@ class TokenQueries:
             pairs = zip(np.split(tokens.vectors, ends), np.split(tokens.weights, ends), strict=True)
             vectors = [QueryVectors(*map(np.ascontiguousarray, pair)) for pair in pairs]
             yield queries.ids.take(batch).to_pylist(), vectors
+
+
+def search_tokens(options: VectorSearchOptions, encoder: TokenQueries, search: Index, queries: Tokens) -> None:
+    """Encode the queries on a leased device, search the passages, or their index, and write a run."""
+    log_truncation(log, str(queries.path), queries.lengths, encoder.truncated_to(queries))
+    with lease() as leased:
+        device = choose_device(options.threads, leased)
+        encoder.place(device)
+        rankings = rank(search, encoder.encode(queries, np.arange(len(queries))), options.reach)
+        write_rankings(options, rankings, len(queries), f"on {device}", min(options.reach, len(encoder.index)))

@@ -2,13 +2,14 @@
 
 import math
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from cort.formats.shards import Matrix
+from cort.retrieval.vectors import PassageVectors, StackedVectors
 from cort.runtime.errors import input_error
 
 # Passages whose scores a CPU compares as a group, because selecting takes longer than computing them.
@@ -45,9 +46,31 @@ class FirstPass(NamedTuple):
     group: int | None = None
 
 
-def scores_at_once(device: str, queries: int, count: int) -> int:
-    """Return of how many passages to hold the scores for so many queries, at most `count`."""
-    return min(max(SCORES_AT_ONCE[torch.device(device).type] // queries, 1), count)
+def scores_at_once(device: str, queries: int) -> int:
+    """Return of how many passages to hold the scores for so many queries."""
+    return max(SCORES_AT_ONCE[torch.device(device).type] // queries, 1)
+
+
+def score_blocks(
+    rows: range, queries: int, at_once: int, device: str, multiply: Callable[[range, Tensor], object]
+) -> Iterator[tuple[int, Tensor]]:
+    """Multiply passages in some rows with queries, at most `at_once` of them at a time.
+
+    :param multiply: writes the scores of some rows to a tensor, (rows, queries); its memory is reused.
+    :returns: yields the first row and the scores of each block.
+    """
+    memory = torch.empty(min(at_once, len(rows)), queries, device=device)
+    for start in range(0, len(rows), len(memory)):
+        block = rows[start : start + len(memory)]
+        multiply(block, memory[: len(block)])
+        yield block.start, memory[: len(block)]
+
+
+def moved(vectors: StackedVectors, rows: range, device: str) -> Iterator[tuple[slice, Tensor]]:
+    """Yield the vectors in some rows in single precision, on a device; each piece with its place among these."""
+    for row, piece in vectors.pieces(rows.start, rows.stop):
+        start = row - rows.start
+        yield slice(start, start + len(piece)), as_tensor(piece).to(device, torch.float32)
 
 
 def sample_step(count: int) -> int:
@@ -188,9 +211,11 @@ def vector_norms(vectors: Tensor, source: str) -> Tensor:
     return norms
 
 
-def longest_of(pieces: Iterable[tuple[int, Tensor]], source: str) -> float:
-    """Return the length of the longest vector of pieces, (rows, e), each with its first row."""
-    return max(float(vector_norms(piece, source).max()) for _, piece in pieces)
+def longest_of(vectors: PassageVectors, rows: range, device: str) -> float:
+    """Return a length that no vector in some rows exceeds: what the files say, or else that of the longest."""
+    if vectors.longest:
+        return vectors.longest
+    return max(float(vector_norms(piece, vectors.source).max()) for _, piece in moved(vectors, rows, device))
 
 
 def as_tensor(vectors: Matrix) -> Tensor:

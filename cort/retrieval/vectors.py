@@ -5,17 +5,30 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
-from typing import TypeAlias
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from cort.formats.records import offsets_of
-from cort.formats.shards import Matrix, Shard, TokenShard, all_ids
-from cort.retrieval.rankings import DocIds, Rows, Vectors
+from cort.formats.shards import (
+    AGAIN,
+    STORAGE,
+    TOKEN_VECTORS,
+    VECTORS,
+    Kind,
+    Matrix,
+    Origin,
+    Precision,
+    open_shards,
+)
+from cort.formats.tables import open_arrow
+from cort.retrieval.rankings import QUERIES_AT_ONCE, DocIds, Rows, Vectors
+from cort.runtime.errors import input_error
 
-#: vectors by an encoder, or those of tokens
-Shards: TypeAlias = Sequence[Shard] | Sequence[TokenShard]
+# Vectors that are measured at once.
+MEASURED_AT_ONCE = 65_536
 
 
 class StackedVectors:
@@ -64,35 +77,50 @@ class StackedVectors:
                 block[row - at : row - at + len(piece)] = piece
             yield block
 
-    def held(self) -> StackedVectors:
-        """Copy all vectors to main memory, in single precision."""
-        return StackedVectors(self.copies(max(len(self), 1)), self.dimension)
+    def matrix(self) -> Vectors:
+        """Copy all vectors in single precision, (rows, dimension)."""
+        return next(self.copies(max(len(self), 1)), np.empty((0, self.dimension), np.float32))
 
 
 class PassageVectors(StackedVectors):
-    """The vectors of all passages, mapped from their files: one of each by an encoder, or those of their tokens."""
+    """The vectors of all passages: one of each by an encoder, or those of their tokens.
 
-    def __init__(self, passages: Shards) -> None:
-        self.passages = passages
-        #: names of the files, in messages
-        self.source = ", ".join(str(shard.path) for shard in passages)
-        super().__init__((vectors for shard in passages for _, vectors in shard.blocks()), passages[0].dimension)
+    :ivar origin: how the vectors were made.
+    :ivar source: names of the files, in messages.
+    :ivar precision: what the model computed in; None if the files do not say.
+    :ivar longest: no vector is longer than this; None if this is not known.
+    """
+
+    def __init__(
+        self,
+        arrays: Iterable[Matrix],
+        ids: pa.ChunkedArray,
+        origin: Origin,
+        source: str,
+        *,
+        offsets: Rows | None = None,
+        storage: str = "fp32",
+        precision: Precision | None = None,
+        longest: float | None = None,
+    ) -> None:
+        """Take the vectors of these passages, and where those of each begin and end (default: each has one)."""
+        super().__init__(arrays, origin.dimension)
+        self._ids, self.origin, self.source, self._offsets = ids, origin, source, offsets
+        self.storage, self.precision, self.longest = storage, precision, longest
+
+    def held(self) -> PassageVectors:
+        """Copy all vectors to main memory, in single precision."""
+        return PassageVectors([self.matrix()], self._ids, self.origin, self.source, longest=self.longest)
 
     @property
-    def longest(self) -> float | None:
-        """No vector is longer than this; None if the files do not say."""
-        lengths = [float(shard.metadata.get("longest", "inf")) for shard in self.passages]
-        return max(lengths) if max(lengths) < math.inf else None
+    def ids(self) -> pa.ChunkedArray:
+        """The ids of the passages, by row; as large strings, because those of a collection may exceed 2 GB."""
+        return self._ids.cast("large_string")
 
     @cached_property
     def offsets(self) -> Rows:
         """The vectors of passage i are in the rows from offsets[i] to offsets[i + 1]."""
-        counts = [
-            first if isinstance(shard, TokenShard) else np.ones(len(first), np.int64)
-            for shard in self.passages
-            for first, _ in shard.blocks()
-        ]
-        return offsets_of(np.concatenate([np.zeros(0, np.int64), *counts]))
+        return np.arange(len(self) + 1) if self._offsets is None else self._offsets
 
     def counts(self, rows: Rows) -> Rows:
         """Count the vectors of each passage in these rows."""
@@ -105,13 +133,63 @@ class PassageVectors(StackedVectors):
         places = np.arange(counts.sum()) + np.repeat(self.offsets[rows] - np.cumsum(counts) + counts, counts)
         return self[places], counts
 
+    def lengths(self) -> Vectors:
+        """Measure all vectors."""
+        blocks = (np.linalg.norm(block, axis=1) for block in self.copies(MEASURED_AT_ONCE))
+        return np.concatenate([np.zeros(0, np.float32), *blocks])
+
+    def rounded(self, vectors: Matrix) -> Vectors:
+        """Round vectors, (rows, dimension), as these are stored."""
+        return vectors.astype(STORAGE[self.storage].to_pandas_dtype()).astype(np.float32)
+
+    def batches(self, rows: Rows | None = None) -> Iterator[tuple[list[str], Vectors]]:
+        """Yield ids and vectors of at most `QUERIES_AT_ONCE` queries at once: those in some rows, or all.
+
+        :raises InputError: for NaN or infinite values.
+        """
+        ids, rows = self.ids, np.arange(len(self)) if rows is None else rows
+        for start in range(0, len(rows), QUERIES_AT_ONCE):
+            some = rows[start : start + QUERIES_AT_ONCE]
+            vectors = self[some].astype(np.float32)
+            if not np.isfinite(vectors).all():
+                found = "a vector with NaN or infinite values"
+                raise input_error(self.source, found, "finite values", "encode again")
+            yield ids.take(pa.array(some)).to_pylist(), vectors
+
+    def open_queries(self, paths: Sequence[str | Path]) -> PassageVectors:
+        """Open the vectors of queries for these passages: of the same model and dimension."""
+        return open_vectors(paths, model=self.origin.model, dimension=self.dimension)
+
+
+def open_vectors(paths: Sequence[str | Path], kind: Kind | None = VECTORS, **expected: object) -> PassageVectors:
+    """Map all shards of a set to memory.
+
+    :param kind: None if both kinds will do.
+    :param expected: as `open_shards` takes it.
+    """
+    if kind is None:
+        columns = open_arrow(Path(paths[0]), "shard of vectors", AGAIN).column_names
+        kind = VECTORS if VECTORS.column in columns else TOKEN_VECTORS
+    shards = open_shards(paths, kind, **expected)
+    table = pa.concat_tables([shard.table for shard in shards])
+    longest = max(float(shard.metadata.get("longest", "inf")) for shard in shards)
+    return PassageVectors(
+        (block for shard in shards for block in shard.blocks()),
+        table["id"],
+        shards[0].origin,
+        ", ".join(str(shard.path) for shard in shards),
+        offsets=None if kind is VECTORS else offsets_of(pc.list_value_length(table[kind.column])),
+        storage=shards[0].metadata.get("storage", "fp16"),
+        precision=shards[0].precision,
+        longest=longest if longest < math.inf else None,
+    )
+
 
 class PassageIndex:
-    """The doc_ids and the vectors of all passages, memory-mapped."""
+    """The doc_ids and the vectors of all passages."""
 
-    def __init__(self, passages: Shards, vectors: PassageVectors | None = None) -> None:
-        """Open the passages, with other `vectors` than those of their files if some are given."""
-        self._doc_ids, self.vectors = DocIds(all_ids(passages)), vectors or PassageVectors(passages)
+    def __init__(self, vectors: PassageVectors) -> None:
+        self._doc_ids, self.vectors = DocIds(vectors.ids), vectors
 
     def __len__(self) -> int:
         return len(self._doc_ids)

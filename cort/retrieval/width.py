@@ -5,12 +5,12 @@ from __future__ import annotations
 from cort.config.systems import Width
 from cort.retrieval.audits import audited_width
 from cort.retrieval.indexes import INDEXES, RECALL
-from cort.retrieval.search_options import SearchOptions
+from cort.retrieval.search_options import VectorSearchOptions
 from cort.runtime.errors import input_error
 from cort.runtime.sections import JsonFile, Maybe, same_as
 
 
-class WidthOptions(SearchOptions):
+class WidthOptions(VectorSearchOptions):
     """Options of commands that search an approximate index."""
 
     width: Maybe[float] = None

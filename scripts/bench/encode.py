@@ -20,8 +20,8 @@ import numpy as np
 import torch
 
 from cort import encode, tokenize
-from cort.formats.shards import all_vectors, open_shards
 from cort.formats.tables import PASSAGES, read_table
+from cort.retrieval.vectors import open_vectors
 from scripts.bench import common
 
 LENGTH = 256
@@ -36,7 +36,7 @@ def ours(encoder: Path, folder: Path, precision: str) -> Any:
         sys.exit(1)
     if encode.main(["vectors", *common.words({"model": encoder, "tokens": tokens, **how})]):
         sys.exit(1)
-    return all_vectors(open_shards([vectors]))
+    return open_vectors([vectors]).matrix()
 
 
 def peer(encoder: Path, device: str, texts: list[str]) -> Callable[[], Any]:

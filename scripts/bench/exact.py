@@ -25,10 +25,11 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from cort.formats.shards import all_vectors, open_shards, write_shard
+from cort.formats.shards import write_shard
 from cort.retrieval.codes import is_fast
 from cort.retrieval.exact import ExactIndex, First
 from cort.retrieval.graph_search import open_index
+from cort.retrieval.vectors import open_vectors
 from scripts.bench import common
 
 Vectors: TypeAlias = npt.NDArray[np.float32]
@@ -44,7 +45,7 @@ def unit(vectors: Vectors) -> Vectors:
 def worlds(args: argparse.Namespace) -> Iterator[tuple[str, Vectors, Vectors]]:
     """Yield passages and queries by name."""
     if args.shards[0]:
-        vectors, queries = (all_vectors(open_shards(paths)) for paths in (args.shards, [args.queries]))
+        vectors, queries = (open_vectors(paths).matrix() for paths in (args.shards, [args.queries]))
         yield args.shards[0], vectors, queries
         return
     for kind, spread in (("clustered", 0.6), ("random", 1.0)):
@@ -66,7 +67,7 @@ def searches(vectors: Vectors, path: Path, args: argparse.Namespace) -> dict[str
     everything, depth = torch.from_numpy(vectors), args.depth
 
     def index(megabytes: int, first: First) -> Search:
-        search = ExactIndex(open_shards([path]), ["cpu"], args.threads, megabytes, first=first).search
+        search = ExactIndex(open_vectors([path]), ["cpu"], args.threads, megabytes, first=first).search
         return lambda queries: [places for _, places in search(queries, depth)]
 
     named: dict[str, Search] = {

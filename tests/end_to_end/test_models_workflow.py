@@ -9,9 +9,10 @@ import yaml
 from sentence_transformers import CrossEncoder, SentenceTransformer
 
 from cort.formats.runs import read_run
-from cort.formats.shards import all_vectors, open_shards, read_precision
+from cort.formats.shards import read_precision
 from cort.formats.tables import PASSAGES, QUERIES, read_table
 from cort.models.encoder import load_encoder
+from cort.retrieval.vectors import open_vectors
 from tests.support.cards import card_of, cells
 from tests.support.forking import succeed
 from tests.support.released import write_modules, write_transformer
@@ -29,7 +30,7 @@ def test_sentence_transformers_loads_what_was_trained(built):
     for table, encode in (("passages", peer.encode_document), ("queries.test", peer.encode_query)):
         texts = read_table(results / f"collection/{table}.parquet", QUERIES if "." in table else PASSAGES)["text"]
         name = "queries.test" if "." in table else "passages.1-of-1"
-        stored = all_vectors(open_shards([results / f"embeddings/encoder/{name}.arrow"]))
+        stored = open_vectors([results / f"embeddings/encoder/{name}.arrow"]).matrix()
         assert np.abs(encode(texts.to_pylist()) - stored).max() < 1e-5
     CrossEncoder(str(results / "rerankers/cross/best"), device="cpu")
     for folder, kind in (("encoders/encoder", "SentenceTransformer"), ("rerankers/cross", "CrossEncoder")):

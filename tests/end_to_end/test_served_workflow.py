@@ -76,7 +76,7 @@ def test_the_run_is_exact_search_over_the_vectors_of_the_service(results):
         best = sorted(zip(-scores, ids, strict=True))[:20]
         np.testing.assert_allclose(sorted(ranking.scores, reverse=True), [-score for score, _ in best], atol=1e-5)
     files = sorted(map(str, (results / "embeddings/api").glob("passages.*.arrow")))
-    assert [shard.model for shard in open_shards(files)] == [name_of(Asked(**ENCODER))] * 2
+    assert [shard.origin.model for shard in open_shards(files)] == [name_of(Asked(**ENCODER))] * 2
 
 
 def test_the_top_candidates_are_in_the_order_of_the_scores_of_the_service(results):

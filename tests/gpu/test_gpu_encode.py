@@ -11,10 +11,11 @@ import pytest
 import torch
 
 from cort.formats import tables
-from cort.formats.shards import Tokens, all_vectors, open_shards
+from cort.formats.shards import Tokens
 from cort.models.encoder import load_encoder
 from cort.models.kernel_pooling import TOKENIZER_FILES
 from cort.models.packing import ATTENTION, is_right
+from cort.retrieval.vectors import open_vectors
 from tests.support.processes import Python
 
 pytestmark = pytest.mark.gpu
@@ -39,7 +40,7 @@ def encoded(stage, encoder, long_caches, tmp_path_factory):
         output = tmp_path_factory.mktemp("vectors") / "vectors.arrow"
         argv = ["--model", encoder, "--tokens", long_caches["passages"], "--kind", "passage", "--output", output]
         stage("encode", device, ["vectors", *argv, "--precision", precision])
-        return all_vectors(open_shards([output]))
+        return open_vectors([output]).matrix()
 
     return encode
 
@@ -76,7 +77,7 @@ def test_two_processes_share_a_device(gpu, encoded, encoder, device, long_caches
         argv = ["--model", encoder, "--tokens", long_caches["passages"], "--kind", "passage", "--output", shard]
         processes.append(Python("-m", "cort.encode", "vectors", *argv, "--shard", f"{number}-of-2"))
     assert [process.wait() for process in processes] == [0, 0]
-    assert np.array_equal(all_vectors(open_shards(shards)), encoded(device, "fp32"))
+    assert np.array_equal(open_vectors(shards).matrix(), encoded(device, "fp32"))
 
 
 SCORED = [("cross_encoder", "fp32", 1e-4), ("cross_encoder", "bf16", 0.1)]

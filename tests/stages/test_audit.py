@@ -73,7 +73,7 @@ def searched(folder, kind, output, **changes):
     """The command that searches an index, or exactly, and its options."""
     named = {"queries": folder / "q.arrow", "depth": 20, "tag": "t", "output": output}
     if kind == "exact":
-        return {"name": "retrieve exact", **shards_of(folder), "device": "cpu", **named, **changes}
+        return {"name": "retrieve exact", **shards_of(folder), "gpus": 0, **named, **changes}
     named["index"] = folder / kind
     if kind == "ivfpq":
         return {"name": "retrieve ivfpq", **shards_of(folder), "candidates": CANDIDATES, **named, **changes}

@@ -11,21 +11,13 @@ import pytest
 import torch
 
 from cort import encode
-from cort.formats.shards import (
-    Tokens,
-    all_ids,
-    all_vectors,
-    open_shards,
-    open_token_shards,
-    read_precision,
-    write_tokens,
-)
+from cort.formats.shards import Tokens, read_precision, write_tokens
 from cort.models import precision
 from cort.models.encoder import load_encoder
 from cort.models.late_interaction import load_late_interaction
 from cort.models.layout import model_fingerprint
 from cort.models.tokenizer import fingerprint, load_tokenizer
-from cort.retrieval.vectors import PassageVectors
+from cort.retrieval.vectors import open_vectors
 from tests.support.common import command_line
 from tests.support.layouts import Maker, take_in
 from tests.support.released import change_weights, peer, tokens_of
@@ -65,14 +57,9 @@ def run(stage, caches):
 
 def contents(command, paths):
     """Ids of shards, and a vector or an array of vectors for each of them."""
-    if command == "vectors":
-        shards = open_shards(paths)
-        return all_ids(shards).to_pylist(), list(all_vectors(shards))
-    shards = open_token_shards(paths)
-    blocks = [block for shard in shards for block in shard.blocks()]
-    return all_ids(shards).to_pylist(), [
-        one for counts, vectors in blocks for one in np.split(vectors, np.cumsum(counts)[:-1])
-    ]
+    opened = open_vectors(paths, None)
+    found = [opened.ragged(np.array([row]))[0] for row in range(len(opened.ids))]
+    return opened.ids.to_pylist(), [one[0] for one in found] if command == "vectors" else found
 
 
 def alone(model, path, kind):
@@ -86,14 +73,14 @@ def alone(model, path, kind):
 
 @pytest.mark.parametrize(("kind", "cache"), [("passage", "passages"), ("query", "queries.train")])
 def test_every_text_has_its_unit_vector(run, model, caches, tmp_path, kind, cache):
-    shards = open_shards([run(model, tmp_path / "a.arrow", kind=kind, tokens=caches[cache])])
+    opened = open_vectors([run(model, tmp_path / "a.arrow", kind=kind, tokens=caches[cache])])
     tokens = Tokens(caches[cache])
-    assert all_ids(shards).to_pylist() == tokens.ids.to_pylist()
-    vectors = all_vectors(shards)
+    assert opened.ids.to_pylist() == tokens.ids.to_pylist()
+    vectors = opened.matrix()
     assert vectors.shape == (len(tokens), 8)
     assert np.allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-6)
     assert np.allclose(vectors, alone(model, caches[cache], kind), atol=1e-5)
-    assert (shards[0].model, shards[0].dimension, shards[0].storage) == (model_fingerprint(model), 8, "fp32")
+    assert (opened.origin.model, opened.dimension, opened.storage) == (model_fingerprint(model), 8, "fp32")
 
 
 def test_the_log_says_how_much_is_truncated(run, model, caches, tmp_path, capsys):
@@ -104,13 +91,13 @@ def test_the_log_says_how_much_is_truncated(run, model, caches, tmp_path, capsys
 
 
 def test_half_precision_storage_rounds_the_same_vectors(run, model, tmp_path):
-    single = open_shards([run(model, tmp_path / "single.arrow")])
-    half = open_shards([run(model, tmp_path / "half.arrow", storage="fp16")])
-    assert half[0].storage == "fp16"
-    (_, stored), *_ = half[0].blocks()
+    single = open_vectors([run(model, tmp_path / "single.arrow")])
+    half = open_vectors([run(model, tmp_path / "half.arrow", storage="fp16")])
+    assert half.storage == "fp16"
+    stored = half[np.arange(len(half))]
     assert stored.dtype == np.float16
-    assert np.array_equal(stored, all_vectors(single).astype(np.float16))
-    assert np.linalg.norm(stored.astype(float), axis=1).max() < PassageVectors(half).longest < 1.01
+    assert np.array_equal(stored, single.matrix().astype(np.float16))
+    assert np.linalg.norm(stored.astype(float), axis=1).max() < half.longest < 1.01
     assert (tmp_path / "half.arrow").stat().st_size < (tmp_path / "single.arrow").stat().st_size
 
 
@@ -118,8 +105,8 @@ def test_half_precision_storage_rounds_the_same_vectors(run, model, tmp_path):
 @pytest.mark.parametrize("pooling", ["mean", "cls"])
 def test_bf16_is_close_to_single_precision(run, make_encoder, tmp_path, pooling):
     model = make_encoder(pooling)
-    single = all_vectors(open_shards([run(model, tmp_path / "single.arrow")]))
-    bf16 = all_vectors(open_shards([run(model, tmp_path / "bf16.arrow", precision="bf16")]))
+    single = open_vectors([run(model, tmp_path / "single.arrow")]).matrix()
+    bf16 = open_vectors([run(model, tmp_path / "bf16.arrow", precision="bf16")]).matrix()
     assert not np.array_equal(single, bf16)
     # bfloat16 has 8 significant bits; normalisation is in single precision all the same.
     assert (single * bf16).sum(axis=1).min() > 0.995
@@ -226,7 +213,7 @@ def test_a_text_without_known_symbols_has_a_vector_of_zeros(run, world, lm, tmp_
     model, texts = take_in(make.folder, tmp_path / "model"), ["ba ko", "日本", "", "ri 日", "ß"]
     tokens = tokens_of(tmp_path, model, texts, kind)
     capsys.readouterr()
-    vectors = all_vectors(open_shards([run(model, tmp_path / "a.arrow", tokens=tokens.path, kind=kind)]))
+    vectors = open_vectors([run(model, tmp_path / "a.arrow", tokens=tokens.path, kind=kind)]).matrix()
     assert np.flatnonzero(~vectors.any(axis=1)).tolist() == [1, 2, 4]
     assert np.allclose(vectors, peer("SentenceTransformer", make.folder).encode(texts), atol=1e-6)
     [line] = [line for line in capsys.readouterr().err.splitlines() if "WARNING" in line and "zero" in line]
@@ -242,7 +229,7 @@ def test_static_embeddings_need_no_torch(world, lm, tmp_path):
     program = f"import sys; from cort import encode; encode.main({words}); sys.exit('torch' in sys.modules)"
     subprocess.run([sys.executable, "-c", program], check=True)
     theirs = peer("SentenceTransformer", make.folder).encode(world.texts)
-    assert np.allclose(all_vectors(open_shards([tmp_path / "a.arrow"])), theirs, rtol=0, atol=2e-7)
+    assert np.allclose(open_vectors([tmp_path / "a.arrow"]).matrix(), theirs, rtol=0, atol=2e-7)
 
 
 def test_tokens_of_another_tokenizer_are_refused(refused, model, caches, tmp_path):

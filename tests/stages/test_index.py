@@ -10,7 +10,7 @@ import pytest
 
 from cort import index
 from cort.formats.runs import read_run
-from cort.retrieval import graph_build, graph_checkpoints, graph_search
+from cort.retrieval import graph_build, graph_search
 from cort.retrieval.indexes import GRAPHS, INDEXES
 from tests.support.common import command_line, wait_until
 from tests.support.processes import Python
@@ -187,7 +187,7 @@ def test_zero_vectors_score_0(tmp_path, kind, search, stage):
     files = {"queries": shard(tmp_path / "q.arrow", names("q", 3), queries), "passages": passages}
     build(kind, tmp_path, passages)
     run = search(kind, tmp_path, width=WIDE[kind], depth=20)
-    exact = stage("retrieve exact", **files, device="cpu", depth=20, tag="t", output=tmp_path / "exact.trec")
+    exact = stage("retrieve exact", **files, gpus=0, depth=20, tag="t", output=tmp_path / "exact.trec")
     for found, expected in zip(read_run(run), read_run(exact), strict=True):
         assert found.doc_ids == expected.doc_ids
         assert np.allclose(found.scores, expected.scores, atol=1e-6)
@@ -272,15 +272,15 @@ KILLED = """
 import sys
 from cort import index
 from cort.retrieval import graph_build
-graph_build.ADDED_AT_ONCE = 200
+graph_build.ADDED_AT_ONCE, graph_build.MOST = 200, 0
 sys.exit(index.main(sys.argv[1:]))
 """
 
 
 def start(kind, folder, passages):
     named = {"passages": passages, **FEW_EDGES[kind], "threads": 1, "output": folder / "index", "log": folder / "log"}
-    kept = {"checkpoints": folder / "kept", "checkpoint_every": 0}
-    return Python("-c", KILLED, kind, *command_line(named, kept), stderr=subprocess.DEVNULL)
+    named["checkpoints"] = folder / "kept"
+    return Python("-c", KILLED, kind, *command_line(named), stderr=subprocess.DEVNULL)
 
 
 def kept_vectors(folder):
@@ -307,37 +307,36 @@ def test_a_killed_build_resumes_to_the_same_bytes(tmp_path, kind, monkeypatch):
 
 def keep_some(folder, passages, monkeypatch, refused):
     """Build until a checkpoint is written, and fail then."""
-    keep = graph_checkpoints.Checkpoints.keep
 
-    def keep_and_fail(checkpoints, work, count):
-        keep(checkpoints, work, count)
+    def one_and_fail(items, *_):
+        yield next(items)
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
         patch.setattr(graph_build, "ADDED_AT_ONCE", 200)
-        patch.setattr(graph_checkpoints.Checkpoints, "keep", keep_and_fail)
-        kept = {"checkpoints": folder / "kept", "checkpoint_every": 0}
-        refused("index onng", passages=passages, edges=20, threads=2, **kept, output=folder / "index")
+        patch.setattr(graph_build, "MOST", 0)
+        patch.setattr(graph_build, "track", one_and_fail)
+        named = {"passages": passages, "edges": 20, "threads": 2, "checkpoints": folder / "kept"}
+        refused("index onng", **named, output=folder / "index")
     assert kept_vectors(folder) == 200
 
 
 @pytest.mark.parametrize(("cost", "pause"), [(1, 600), (100, 19 * 100), (1000, 12 * 600)])
 def test_checkpoints_take_a_twentieth_of_the_time_or_come_every_two_hours(tmp_path, monkeypatch, cost, pause):
     now, saved = [0], []
-    monkeypatch.setattr(graph_checkpoints, "time", SimpleNamespace(monotonic=lambda: now[0]))
-    passages = passages_of(tmp_path, unit(1, 10))
-    named = {"checkpoints": str(tmp_path / "kept"), "output": str(tmp_path / "index")}
-    options = graph_checkpoints.GraphBuildOptions(passages=[str(passages)], **named)
-    checkpoints = graph_checkpoints.Checkpoints(options, "cort.index", [])
-    while len(saved) < 3:
+    monkeypatch.setattr(graph_build, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(graph_build, "ADDED_AT_ONCE", 1)
+    options = SimpleNamespace(checkpoints=tmp_path / "kept")
+
+    def save():
+        saved.append(now[0])
+        now[0] += cost
+
+    (tmp_path / "work").mkdir()
+    none, vectors = graph_build.Progress("", 0, {}), np.zeros((20_000, 1))
+    for _ in graph_build.blocks(options, vectors, np.arange(20_000), none, tmp_path / "work", save):
         now[0] += 1
-        if checkpoints.due():
-            saved.append(now[0])
-            now[0] += cost
-            (tmp_path / "work").mkdir()
-            checkpoints.keep(tmp_path / "work", 1)
-            (tmp_path / "work").rmdir()
-    assert saved == [600, 600 + cost + pause, 600 + 2 * (cost + pause)]
+    assert saved[:3] == [600, 600 + cost + pause, 600 + 2 * (cost + pause)]
 
 
 @pytest.mark.parametrize(("edges", "seed"), [(20, 2), (30, 1)], ids=["other vectors", "other edges"])

@@ -50,13 +50,13 @@ def test_parts_add_up_to_the_sequential_total_and_the_concurrent_one_is_measured
     apart = {"tokenize": 1.0, "encode": 7.0, "search": 12.0, "bm25": 30.0, "merge": 1.0, "total": 99.0}
     beside = {**apart, "bm25": 31.0, "total": 34.1}
     searcher = Injected(results, apart, beside)
-    searches, statistics = latency.measure(searcher, "both", [["q"]], 10)
+    searches, statistics = latency.time_batches(searcher, "both", [["q"]], 10)
     assert searches == 1
     assert statistics["sequential"]["mean"] == 51
     assert statistics["concurrent"]["p99"] == 34.1
     assert statistics["encode"]["p50"] == 7
     assert [call[3] for call in searcher.calls] == [False, True]
-    _, alone = latency.measure(Injected(results, {"bm25": 30.0, "total": 30.1}), "bm25", [["q"]], 10)
+    _, alone = latency.time_batches(Injected(results, {"bm25": 30.0, "total": 30.1}), "bm25", [["q"]], 10)
     assert "concurrent" not in alone
 
 
@@ -64,7 +64,7 @@ def test_no_query_is_searched_again_at_once(tmp_path):
     """Caches would be warm for the second search; each query is searched once in either way."""
     times = [{"bm25": 1.0, "tokenize": 1.0, "encode": 1.0, "search": 1.0, "total": 1.0}] * 12
     searcher = Injected(results_with(tmp_path), *times)
-    assert latency.measure(searcher, "both", [[f"q{n}"] for n in range(6)], 10)[0] == 6
+    assert latency.time_batches(searcher, "both", [[f"q{n}"] for n in range(6)], 10)[0] == 6
     queries = [call[1][0] for call in searcher.calls]
     assert sorted(queries[::2]) == sorted(queries[1::2]) == [f"q{n}" for n in range(6)]
     assert all(first not in queries[place + 1 : place + 3] for place, first in enumerate(queries))

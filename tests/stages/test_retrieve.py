@@ -62,13 +62,6 @@ def test_nan_and_infinite_values_are_refused(tmp_path, generator, refused, side,
     assert f"found a vector with {values}, expected" in refused("retrieve exact", **exactly(tmp_path, **paths))
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
-def test_a_device_that_is_not_there_is_refused(tmp_path, generator, refused):
-    paths = shards(tmp_path, "p", names("d", 9), random_unit(generator, 9, 8))
-    line = refused("retrieve exact", **exactly(tmp_path, paths, paths), device="cuda")
-    assert line.startswith("--device: found cuda, expected a CUDA device")
-
-
 def test_no_passages_or_no_queries(tmp_path, generator, stage):
     some = shards(tmp_path, "some", names("d", 9), random_unit(generator, 9, 8))
     none = shards(tmp_path, "none", [], random_unit(generator, 0, 8))
@@ -254,14 +247,6 @@ def test_an_audit_encodes_queries_in_the_precision_of_the_passages(audited, plac
 )
 def test_a_width_that_no_search_has_or_beside_an_audit_is_refused(by_index, refused, changes, found):
     assert refused("retrieve ivfpq", **by_index(**changes)).startswith(f"--width: found {found}")
-
-
-def test_the_index_of_another_model_is_refused(make_reranker, caches, by_index, audited, folder, tmp_path, refused):
-    other = make_reranker(**LATE, seed=9)
-    changes = {"model": other, "passages": encode_passages(other, caches, tmp_path)}
-    for name, options in (("retrieve ivfpq", by_index), ("audit ivfpq", audited)):
-        line = refused(name, **options(**changes))
-        assert line.startswith(f"{folder}/index/meta.json: found an index of model ")
 
 
 def test_a_search_online_finds_the_same(model, by_index, folder, world, tmp_path, stage):

@@ -67,13 +67,13 @@ def all_tokens(path):
 
 
 def all_vectors(path):
-    opened = shards.open_shards([path])
-    return shards.all_ids(opened).to_pylist(), shards.all_vectors(opened).tolist()
+    [opened] = shards.open_shards([path])
+    return opened.table["id"].to_pylist(), [block.tolist() for block in opened.blocks()]
 
 
 def all_token_vectors(path):
-    opened = shards.open_token_shards([path], TOKEN_ORIGIN)
-    return [part.tolist() for shard in opened for block in shard.blocks() for part in block]
+    [opened] = shards.open_shards([path], shards.TOKEN_VECTORS)
+    return opened.origin, [block.tolist() for block in opened.blocks()]
 
 
 RECORD = Record("é", True, {"a": Part("x", [1.5, -2.0], None), "b": Part("", [], 3)})

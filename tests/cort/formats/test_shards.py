@@ -9,12 +9,10 @@ import pyarrow as pa
 import pytest
 
 from cort.formats.shards import (
+    TOKEN_VECTORS,
     Origin,
     Tokens,
-    all_ids,
-    all_vectors,
     open_shards,
-    open_token_shards,
     token_vector_batch,
     write_shard,
     write_token_shard,
@@ -72,7 +70,9 @@ class Kind:
 
 KINDS = {
     "embeddings": Kind(write_embeddings, lambda *paths: open_shards(paths), "a shard of embeddings"),
-    "token vectors": Kind(write_token_vectors, lambda *paths: open_token_shards(paths), "a shard of token vectors"),
+    "token vectors": Kind(
+        write_token_vectors, lambda *paths: open_shards(paths, TOKEN_VECTORS), "a shard of token vectors"
+    ),
     "tokens": Kind(write_cache, Tokens, "a token cache"),
 }
 each_kind = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
@@ -121,29 +121,16 @@ def test_shards_of_different_precisions_are_refused(tmp_path, kind):
 @pytest.mark.parametrize(("storage", "kind"), [("fp32", np.float32), ("fp16", np.float16)])
 def test_written_embeddings_are_read_without_a_copy(tmp_path, storage, kind):
     matrix = vectors(8)
-    (shard,) = open_shards([write_embeddings(tmp_path / "x.arrow", "hgfedcba", matrix, storage=storage)])
-    assert (shard.model, shard.dimension, shard.storage) == ("m", 4, storage)
-    blocks = [block for _, block in shard.blocks()]
-    assert [len(block) for block in blocks] == [3, 3, 2]
+    # Arrow ids and other memory layouts are accepted.
+    blocks = [(pa.array(list("hgf")), np.asfortranarray(matrix[:3].astype(np.float64))), (list("edcba"), matrix[3:])]
+    (shard,) = open_shards([write_embeddings(tmp_path / "x.arrow", "hgfedcba", blocks=blocks, storage=storage)])
+    assert shard.origin == Origin(4, 1, "dot", "m")
+    blocks = list(shard.blocks())
+    assert [len(block) for block in blocks] == [3, 5]
     assert not any(block.flags.owndata or block.flags.writeable for block in blocks)
     assert np.concatenate(blocks).dtype == kind
     assert np.array_equal(np.concatenate(blocks), matrix.astype(kind))
-    assert all_ids([shard]).to_pylist() == list("hgfedcba")
-    assert all_vectors([shard]).dtype == np.float32
-    assert np.array_equal(all_vectors([shard]), matrix.astype(kind))
-
-
-def test_shards_join_in_the_order_given_and_an_empty_one_has_no_vectors(tmp_path):
-    matrix = vectors(7)
-    # Arrow ids and other memory layouts are accepted.
-    blocks = [(pa.array(list("bef")), np.asfortranarray(matrix[:3].astype(np.float64)))]
-    first = write_embeddings(tmp_path / "1", "bef", blocks=blocks)
-    shards = open_shards([write_embeddings(tmp_path / "2", "caxy", matrix[3:]), first], model="m")
-    assert all_ids(shards).to_pylist() == list("caxybef")
-    assert np.array_equal(all_vectors(shards), np.concatenate([matrix[3:], matrix[:3]]))
-    shards = open_shards([write_embeddings(tmp_path / "x.arrow", "")])
-    assert all_ids(shards).to_pylist() == []
-    assert all_vectors(shards).shape == (0, 4)
+    assert shard.table["id"].to_pylist() == list("hgfedcba")
 
 
 def beside_first(path):
@@ -151,7 +138,7 @@ def beside_first(path):
 
 
 def expecting(**changes):
-    return lambda path: open_token_shards([path], dataclasses.replace(ORIGIN, **changes))
+    return lambda path: open_shards([path], TOKEN_VECTORS, **dataclasses.asdict(ORIGIN) | changes)
 
 
 OTHERS = [
@@ -175,11 +162,11 @@ def test_what_belongs_to_other_files_is_refused(tmp_path, write, read, found):
 
 @pytest.mark.parametrize("batch", [1, 2, 5])
 def test_written_token_vectors_are_read_without_a_copy(tmp_path, batch):
-    (shard,) = open_token_shards([write_token_vectors(tmp_path / "x.arrow", batch=batch)], ORIGIN)
-    assert shard.table["id"].to_pylist() == list("abcde")
-    counts, parts = zip(*shard.blocks(), strict=True)
+    (shard,) = open_shards([write_token_vectors(tmp_path / "x.arrow", batch=batch)], TOKEN_VECTORS)
+    assert shard.origin == ORIGIN
+    parts = list(shard.blocks())
     assert not any(part.flags.owndata for part in parts)
-    assert np.concatenate(counts).tolist() == COUNTS
+    assert list(map(len, shard.table["vectors"].to_pylist())) == COUNTS
     assert np.array_equal(np.concatenate(parts), vectors(10).astype(np.float16))
 
 

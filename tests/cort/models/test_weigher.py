@@ -8,7 +8,7 @@ from tokenizers import Tokenizer
 
 from cort import pretrained, weigh
 from cort.formats import tables
-from cort.models.weigher import load_vocabulary, load_weigher, quantised, term_weights, words_of
+from cort.models.weigher import integer_weight, load_vocabulary, load_weigher, term_weights, words_of
 from tests.support.released import change_weights, tokens_of
 
 BERT = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
@@ -20,7 +20,7 @@ BERT = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "in
     [(-0.3, 0, 0), (0.0, 0, 0), (0.004, 0, 6), (0.005, 0, 7), (0.125, 12, 35), (0.375, 38, 61), (1.0, 100, 100)],
 )
 def test_rounding_is_exact(weight, expected, of_root):
-    assert (quantised(weight), quantised(weight, square_root=True)) == (expected, of_root)
+    assert (integer_weight(weight), integer_weight(weight, square_root=True)) == (expected, of_root)
     assert of_root == round(100 * math.sqrt(max(weight, 0)))
 
 

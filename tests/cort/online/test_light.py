@@ -8,12 +8,13 @@ import pytest
 import torch
 
 from cort.config.stored import open_systems
-from cort.formats.shards import Tokens, open_shards, write_shard, write_tokens
+from cort.formats.shards import Tokens, write_shard, write_tokens
 from cort.models.encoder import load_encoder
 from cort.models.layout import model_fingerprint
 from cort.online.light import LightSearch, Tokenizer, open_light
 from cort.online.neural import Model, QueryEncoder, VectorSearch
 from cort.retrieval.exact import ExactIndex
+from cort.retrieval.vectors import open_vectors
 from cort.runtime.errors import InputError
 from tests.support.layouts import LAYOUTS, Maker, take_in
 from tests.support.online import SYSTEMS, results_with
@@ -25,8 +26,8 @@ QUERIES = ["neriga balune", "x", "", "neriga balune koba rilu bako 12 é", "[SEP
 LIGHT = {"static", "static, prompts, inner product", "model2vec"}
 
 
-def exact_search(shards):
-    return VectorSearch(ExactIndex(shards, one_by_one=True))
+def exact_search(vectors):
+    return VectorSearch(ExactIndex(vectors, one_by_one=True))
 
 
 class Experiment:
@@ -64,7 +65,7 @@ class Experiment:
         """Search with and without torch; the largest deviation of a vector."""
         light, files = self.open(), [self.passages]
         torch_encoder = QueryEncoder(Model(self.model, "raw", "fp32", files), CPU)
-        search, deviations = exact_search(open_shards(files)), []
+        search, deviations = exact_search(open_vectors(files)), []
         for query in [*QUERIES, *self.world.query_texts]:
             [tokens], [expected] = light.tokenize([query]), torch_encoder.tokenize([query])
             assert tokens.tolist() == expected.tolist()
@@ -150,7 +151,7 @@ def test_transformers_are_left_to_torch(make_encoder, experiment):
 def light_of(path):
     """Search in vectors alone, without an encoder."""
     light = LightSearch.__new__(LightSearch)
-    light._shards = open_shards([path])
+    light._vectors = open_vectors([path])
     return light
 
 
@@ -163,7 +164,7 @@ def test_ties_are_broken_by_id_and_zero_has_no_sign(tmp_path):
     light = light_of(tmp_path / "p.arrow")
     query = generator.integers(-2, 3, (1, 8)).astype(np.float32)
     for depth in (1, 20, 300, 400):
-        [found], [expected] = light.search(query, depth), exact_search(light._shards).search(query, depth)
+        [found], [expected] = light.search(query, depth), exact_search(light._vectors).search(query, depth)
         assert found.doc_ids[:depth] == expected.doc_ids
         assert found.scores[:depth].astype(np.float32).tobytes() == expected.scores.tobytes()
 

@@ -4,11 +4,10 @@ import numpy as np
 import pytest
 import torch
 
-from cort.formats.shards import STORAGE, open_shards, write_shard
+from cort.formats.shards import STORAGE, write_shard
 from cort.retrieval import codes, exact, halves, topk
-from cort.retrieval.rankings import batches_of, rank
-from cort.retrieval.vectors import PassageVectors
-from cort.runtime.errors import InputError
+from cort.retrieval.rankings import rank
+from cort.retrieval.vectors import open_vectors
 from tests.support.vectors import names, random_unit, shards
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -24,25 +23,21 @@ def brute_force(query_ids, queries, ids, vectors, depth):
     return result
 
 
-def first_passes(passages):
-    """First passes that this processor has; it refuses codes that it multiplies wrongly."""
-    if codes.is_right():
-        return "single", "halves", "codes"
-    with pytest.raises(InputError, match="first: found int8 codes on cpu, expected a CPU that multiplies them exactly"):
-        exact.ExactIndex(passages, first="codes")
-    return "single", "halves"
+def first_passes():
+    """First passes that this processor has."""
+    return ("single", "halves", "codes") if codes.is_right() else ("single", "halves")
 
 
 def check(folder, queries, passages, depths, *, ids=None, devices=("cpu",), threads=1, memory_mb=0, bounds=(), **kinds):
     """All first passes find what brute force does, at each depth."""
     query_ids, ids = names("q", len(queries)), ids or names("d", len(passages))
-    q = open_shards(shards(folder, "q", query_ids, queries, **kinds))
-    p = open_shards(shards(folder, "p", ids, passages, bounds, **kinds))
+    q = open_vectors(shards(folder, "q", query_ids, queries, **kinds))
+    p = open_vectors(shards(folder, "p", ids, passages, bounds, **kinds))
     expected = brute_force(query_ids, queries, ids, passages, max(depths))
-    for first in first_passes(p):
+    for first in first_passes():
         index = exact.ExactIndex(p, devices, threads, memory_mb, first=first)
         for depth in depths:
-            found = list(rank(index, batches_of(q), depth))
+            found = list(rank(index, q.batches(), depth))
             assert [ranking.query_id for ranking in found] == query_ids
             for ranking in found:
                 doc_ids, scores = expected[ranking.query_id]
@@ -107,9 +102,9 @@ def test_files_that_say_how_long_their_vectors_are_are_not_measured(tmp_path, ge
     vectors, path, rows = random_unit(generator, 300, 8), tmp_path / "p.arrow", []
     write_shard(path, [(names("d", 300), vectors)], model="m", dimension=8, count=300, longest=1.002)
     measure = topk.vector_norms
-    monkeypatch.setattr(exact, "vector_norms", lambda *given: rows.append(len(given[0])) or measure(*given))
-    [(scores, found)] = exact.ExactIndex(open_shards([path]), first="single").search(vectors[:1], 20)
-    assert rows == [1]
+    monkeypatch.setattr(topk, "vector_norms", lambda *given: rows.append(len(given[0])) or measure(*given))
+    [(scores, found)] = exact.ExactIndex(open_vectors([path]), first="single").search(vectors[:1], 20)
+    assert rows == []
     assert found[0] == 0
     assert scores == pytest.approx(np.sort(vectors @ vectors[0])[::-1][:20])
 
@@ -137,9 +132,9 @@ def test_a_misleading_sample_costs_a_second_pass(tmp_path, generator, monkeypatc
     # What is sampled, each sixth passage, is as near as can be; of the others some are nearer than the rest.
     vectors, queries = random_unit(generator, 300, 8), random_unit(generator, 1, 8)
     vectors[::6] = queries
-    p, q = (open_shards(shards(tmp_path, *one)) for one in (("p", names("d", 300), vectors), ("q", ["q"], queries)))
+    p, q = (open_vectors(shards(tmp_path, *one)) for one in (("p", names("d", 300), vectors), ("q", ["q"], queries)))
     doc_ids, scores = brute_force(["q"], queries, names("d", 300), vectors, 120)["q"]
-    for first in first_passes(p):
+    for first in first_passes():
         looks = []
 
         def estimate(*given, looks=looks):
@@ -147,7 +142,7 @@ def test_a_misleading_sample_costs_a_second_pass(tmp_path, generator, monkeypatc
             return topk.estimate_threshold(*given)
 
         monkeypatch.setattr(exact, "estimate_threshold", estimate)
-        [found] = rank(exact.ExactIndex(p, first=first), batches_of(q), 120)
+        [found] = rank(exact.ExactIndex(p, first=first), q.batches(), 120)
         assert found.doc_ids == doc_ids
         assert np.array_equal(found.scores, scores)
         assert looks == [1, 4]
@@ -190,7 +185,7 @@ def test_exact_scores_of_halves_are_unknown_where_the_order_of_additions_could_s
     queries[0, :3], vectors[7, :3] = torch.tensor([1, 1, 1]), (1, 2.0**-24, 2.0**-60)
     [shard] = shards(tmp_path, "p", names("d", 300), vectors)
     monkeypatch.setattr(halves, "fit", lambda *given: fits)
-    held = halves.Halves(PassageVectors(open_shards([shard])), range(300), "cpu")
+    held = halves.Halves(open_vectors([shard]), range(300), "cpu")
     rows = torch.arange(300).expand(4, 300)
     found, expected = held.exact(queries, rows), (queries.double() @ torch.from_numpy(vectors).double().T).float()
     unknown = found.isnan()
@@ -235,9 +230,8 @@ def test_a_torch_without_its_private_operator_searches_without_codes(tmp_path, g
 
 def check_search_without_codes(tmp_path, generator, monkeypatch):
     monkeypatch.setattr("torch.cpu._is_vnni_supported", lambda: True)
-    p = open_shards(shards(tmp_path, "p", names("d", 300), random_unit(generator, 300, 16)))
-    with pytest.raises(InputError, match="leave the option out"):
-        exact.ExactIndex(p, first="codes")
+    p = open_vectors(shards(tmp_path, "p", names("d", 300), random_unit(generator, 300, 16)))
+    assert not codes.is_right()
     monkeypatch.setattr(exact, "Codes", None)  # not to be called
     exact.ExactIndex(p, one_by_one=True)
 

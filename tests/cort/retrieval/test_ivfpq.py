@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 
 from cort import index as stage
-from cort.formats.shards import TokenShard
+from cort.formats.shards import TOKEN_VECTORS
 from cort.retrieval import ivfpq
 from cort.retrieval.exact import ExactIndex, StoredVectors
 from cort.retrieval.index_meta import fingerprint_of
 from cort.retrieval.max_similarity import QueryVectors, TokenIndex
+from cort.retrieval.vectors import open_vectors
 from tests.support.common import command_line
 from tests.support.vectors import shards, token_shards
 
@@ -63,9 +64,9 @@ def build(paths, output, **changes):
 
 def opened(paths, folder):
     """An index, and exact search in the same passages."""
-    own = ivfpq.open_vectors(paths).passages
-    if isinstance(own[0], TokenShard):
-        exact = TokenIndex(own, own[0].origin.similarity)
+    own = open_vectors(paths, None)
+    if own.origin.passage_length > 1:
+        exact = TokenIndex(own)
         return ivfpq.open_ivfpq(folder, exact, 10**6), exact
     return ivfpq.open_ivfpq(folder, StoredVectors(own), 10**6), ExactIndex(own)
 
@@ -154,7 +155,7 @@ def test_sample_chunks_and_fingerprint_follow_the_tokens(tmp_path, monkeypatch):
     passages, _ = make(np.random.default_rng(7))
     tokens = np.concatenate(passages).astype(np.float32)
     rows = np.repeat(np.arange(COUNT), [len(one) for one in passages])
-    vectors = ivfpq.open_vectors(write(tmp_path / "p", passages, bounds=(13, 200), batch=9))
+    vectors = open_vectors(write(tmp_path / "p", passages, bounds=(13, 200), batch=9), TOKEN_VECTORS)
     monkeypatch.setattr(ivfpq, "ADDED_AT_ONCE", 100)
     parts = list(ivfpq.chunks(vectors))
     assert {len(one) for one, _ in parts[:-1]} == {100}
@@ -166,11 +167,11 @@ def test_sample_chunks_and_fingerprint_follow_the_tokens(tmp_path, monkeypatch):
     places = [int(np.flatnonzero((tokens == one).all(1))[0]) for one in drawn]
     assert [place * 10 // len(tokens) for place in places] == list(range(10))
     assert not np.array_equal(drawn, ivfpq.draw_vectors(vectors, 10, 2))
-    known = fingerprint_of(ivfpq.open_vectors(write(tmp_path / "again", passages)))
+    known = fingerprint_of(open_vectors(write(tmp_path / "again", passages), TOKEN_VECTORS))
     assert known == fingerprint_of(vectors)
     changed = [*passages[:-1], np.concatenate([passages[-1], passages[0], tokens[:1].astype(np.float16)])]
-    assert known != fingerprint_of(ivfpq.open_vectors(write(tmp_path / "longer", changed)))
-    assert known != fingerprint_of(ivfpq.open_vectors(write(tmp_path / "named", passages, prefix="e")))
+    assert known != fingerprint_of(open_vectors(write(tmp_path / "longer", changed), TOKEN_VECTORS))
+    assert known != fingerprint_of(open_vectors(write(tmp_path / "named", passages, prefix="e"), TOKEN_VECTORS))
 
 
 @pytest.mark.parametrize(
@@ -183,21 +184,16 @@ def test_the_default_lists_are_the_root_of_the_tokens_rounded_up_to_a_power_of_2
 
 
 @pytest.mark.parametrize(
-    ("changes", "line"),
+    ("count", "changes", "line"),
     [
-        ({"bytes": 3}, "--bytes: found 3, expected a divisor of the dimension, 8"),
-        ({"lists": 99_999}, "--lists: found 99999, expected 1553 at most, the number of vectors"),
+        (COUNT, {"bytes": 3}, "--bytes: found 3, expected a divisor of the dimension, 8"),
+        (COUNT, {"lists": 99_999}, "--lists: found 99999, expected 1553 at most, the number of vectors"),
+        (20, {}, r".*/p/0-64-0.arrow: found \d+ vectors, expected 256 or more"),
     ],
 )
-def test_options_that_do_not_fit_are_refused(tmp_path, complaint, changes, line):
-    paths = write(tmp_path / "p", make(np.random.default_rng(8))[0])
-    assert complaint(stage.main, options(paths, tmp_path / "index", **changes), tmp_path / "index").startswith(line)
-
-
-def test_too_few_vectors_are_refused(tmp_path, complaint):
-    (path,) = write(tmp_path / "p", make(np.random.default_rng(8), 20)[0])
-    line = complaint(stage.main, options([path], tmp_path / "index"), tmp_path / "index")
-    assert re.match(rf"{path}: found \d+ vectors, expected 256 or more", line)
+def test_too_few_vectors_and_options_that_do_not_fit_are_refused(tmp_path, complaint, count, changes, line):
+    paths = write(tmp_path / "p", make(np.random.default_rng(8), count)[0])
+    assert re.match(line, complaint(stage.main, options(paths, tmp_path / "index", **changes), tmp_path / "index"))
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,11 @@
 import numpy as np
 import pytest
 
-from cort.formats.shards import Origin, open_token_shards, write_token_shard
+from cort.formats.shards import TOKEN_VECTORS, Origin, write_token_shard
 from cort.models.late_interaction import LOWEST
 from cort.retrieval import max_similarity
 from cort.retrieval.max_similarity import ExactScores, QueryVectors, TokenIndex
+from cort.retrieval.vectors import open_vectors
 from cort.runtime.errors import InputError
 from tests.support.vectors import token_shards
 
@@ -38,9 +39,9 @@ def make_queries(generator, count=7, scale=1.0):
     return [QueryVectors(one, generator.uniform(0.1, 2, len(one)).astype(np.float32)) for one in vectors]
 
 
-def write(folder, passages, ids, bounds=(), batch=32):
-    """Write passages between `bounds` as a shard each; the open shards."""
-    return open_token_shards(token_shards(folder, ids, passages, bounds, batch), ORIGIN)
+def indexed(folder, passages, ids, kind="cosine", bounds=(), batch=32):
+    """Write passages between `bounds` as a shard each, and open them for search."""
+    return TokenIndex(open_vectors(token_shards(folder, ids, passages, bounds, batch, kind), TOKEN_VECTORS))
 
 
 def score_alone(query, passage, kind):
@@ -58,7 +59,7 @@ def names(count):
 def test_the_scores_are_those_of_a_triple_loop(tmp_path, generator, kind, scale):
     passages, queries = make_passages(generator, scale=scale), make_queries(generator, 4, scale)
     ids = names(len(passages))
-    index = TokenIndex(write(tmp_path, passages, ids), kind)
+    index = indexed(tmp_path, passages, ids, kind)
     for depth in (1, 10, 200):
         for query, (scores, places) in zip(queries, index.search(queries, depth), strict=True):
             expected = {one: score_alone(query, passage, kind) for one, passage in zip(ids, passages, strict=True)}
@@ -83,7 +84,7 @@ def test_passages_without_tokens_rank_last(tmp_path, generator, kind):
     passages = [*make_passages(generator), *(-unit(query.vectors[:1]).astype(np.float16) for query in queries)]
     ids = names(len(passages))
     empty = {one for one, passage in zip(ids, passages, strict=True) if not len(passage)}
-    index = TokenIndex(write(tmp_path, passages, ids), kind)
+    index = indexed(tmp_path, passages, ids, kind)
     for query, (scores, places) in zip(queries, index.search(queries, 97), strict=True):
         assert set(index.ids(places)[-len(empty) :]) == empty
         assert scores[-len(empty)] < scores[-len(empty) - 1]
@@ -93,7 +94,7 @@ def test_passages_without_tokens_rank_last(tmp_path, generator, kind):
 
 def test_queries_of_tiny_length(tmp_path, generator):
     passages = [np.ldexp(one, generator.integers(-14, 0)).astype(np.float16) for one in make_passages(generator)]
-    index = TokenIndex(write(tmp_path, passages, names(90)), "dot")
+    index = indexed(tmp_path, passages, names(90), "dot")
     queries = make_queries(generator, 100)
     queries = [QueryVectors(np.ldexp(one.vectors, generator.integers(-149, -120)), one.weights) for one in queries]
     for query, (scores, places) in zip(queries, index.search(queries, 90), strict=True):
@@ -110,22 +111,22 @@ def test_results_do_not_depend_on_shards_blocks_or_other_queries(tmp_path, gener
     scales = np.broadcast_to(scale, 90)
     passages = [(one * scale).astype(np.float16) for one, scale in zip(make_passages(generator), scales, strict=True)]
     queries, ids = make_queries(generator, scale=float(scales.max())), names(len(passages))
-    expected = results(TokenIndex(write(tmp_path, passages, ids), kind), queries)
+    expected = results(indexed(tmp_path, passages, ids, kind), queries)
     for bounds in ((40,), (11, 12, 64)):
-        assert results(TokenIndex(write(tmp_path, passages, ids, bounds, 9), kind), queries) == expected
+        assert results(indexed(tmp_path, passages, ids, kind, bounds, 9), queries) == expected
     for products, tokens, candidates in ((1, 1, 1), (50, 6, 7), (1 << 20, 512, 256)):
         monkeypatch.setitem(max_similarity.PRODUCTS_AT_ONCE, "cpu", products)
         monkeypatch.setitem(max_similarity.TOKENS_AT_ONCE, "cpu", tokens)
         monkeypatch.setitem(max_similarity.PASSAGES_AT_ONCE, "cpu", candidates)
         monkeypatch.setattr(max_similarity, "CANDIDATES_AT_ONCE", candidates)
-        index = TokenIndex(write(tmp_path, passages, ids, batch=13), kind)
+        index = indexed(tmp_path, passages, ids, kind, batch=13)
         assert results(index, queries) == expected
         assert [results(index, [query])[0] for query in queries] == expected
 
 
 def test_only_what_may_be_among_the_best_is_scored_again(tmp_path, generator, monkeypatch):
     passages, queries = make_passages(generator, 400), make_queries(generator, 3)
-    index = TokenIndex(write(tmp_path, passages, names(400)), "cosine")
+    index = indexed(tmp_path, passages, names(400))
     seen = []
     score = ExactScores.scores
     monkeypatch.setattr(ExactScores, "scores", lambda *given: seen.append(len(given[-1])) or score(*given))
@@ -136,15 +137,15 @@ def test_only_what_may_be_among_the_best_is_scored_again(tmp_path, generator, mo
 def test_no_passages_and_no_queries(tmp_path, generator):
     queries = make_queries(generator, 2)
     write_token_shard(tmp_path / "x.arrow", [], ORIGIN, 0)
-    index = TokenIndex(open_token_shards([tmp_path / "x.arrow"], ORIGIN), "cosine")
+    index = TokenIndex(open_vectors([tmp_path / "x.arrow"], TOKEN_VECTORS))
     assert [len(scores) for scores, _ in index.search(queries, 5)] == [0, 0]
-    assert TokenIndex(write(tmp_path, make_passages(generator), names(90)), "dot").search([], 5) == []
+    assert indexed(tmp_path, make_passages(generator), names(90)).search([], 5) == []
 
 
 def test_nan_and_infinite_values_are_refused(tmp_path, generator):
     passages = make_passages(generator)
     passages[50] = np.full((2, 6), np.nan, np.float16)
-    index = TokenIndex(write(tmp_path, passages, names(90)), "cosine")
+    index = indexed(tmp_path, passages, names(90))
     found = r"0-32-0.arrow: found a vector with NaN, infinite or very large values, expected"
     with pytest.raises(InputError, match=found):
         index.search(make_queries(generator), 5)

@@ -3,9 +3,9 @@ import pytest
 
 from cort.config.systems import Reduced
 from cort.formats.runs import read_run
-from cort.formats.shards import open_shards, write_shard
+from cort.formats.shards import write_shard
 from cort.retrieval.reduction import Reduction
-from cort.retrieval.vectors import PassageVectors
+from cort.retrieval.vectors import open_vectors
 from tests.support.vectors import names, random_unit, shards
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -22,7 +22,7 @@ def reduced(tmp_path):
 
     def run(vectors, *settings, bounds=(), storage="fp32"):
         paths = shards(tmp_path, f"p{len(bounds)}", names("d", len(vectors)), vectors, bounds, storage=storage)
-        reduction = Reduction(open_shards(paths), Reduced(*settings))
+        reduction = Reduction(open_vectors(paths), Reduced(*settings))
         return reduction, reduction.vectors[np.arange(len(vectors))]
 
     return run
@@ -77,8 +77,8 @@ def test_bytes_are_within_half_a_step_and_keep_the_ends(reduced, generator):
 def test_rounded_vectors_may_be_longer_than_the_stored_ones(tmp_path, generator):
     made = {"model": "m", "dimension": 2, "count": 90, "longest": 1.002}
     write_shard(tmp_path / "p.arrow", [(names("d", 90), random_unit(generator, 90, 2))], **made)
-    stored = open_shards([tmp_path / "p.arrow"])
-    assert PassageVectors(stored).longest == 1.002
+    stored = open_vectors([tmp_path / "p.arrow"])
+    assert stored.longest == 1.002
     assert Reduction(stored, Reduced(storage="int8")).vectors.longest is None
 
 

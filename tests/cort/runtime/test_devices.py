@@ -342,7 +342,7 @@ def test_a_stage_that_waits_ends_with_the_signal_and_writes_nothing(gpus, jobs, 
 
 def test_a_stage_names_its_device_and_goes_on_without_torch_support(gpus, tmp_path, retrieval):
     gpus(1)
-    assert retrieve.main([*retrieval, "--device", "cpu"]) == 0
+    assert retrieve.main([*retrieval, "--gpus", "0"]) == 0
     assert not (tmp_path / "leases").exists()
     assert retrieve.main(retrieval) == 0
     said = (tmp_path / "x.log").read_text("utf-8")
