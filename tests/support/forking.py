@@ -13,6 +13,9 @@ from tests.support.forkclient import OWNER, PLACE, call
 FORKED = Path(__file__).with_name("forked")
 #: Read by each bash, so that its `python` is the client of the server.
 HOOK = "BASH_ENV"
+# There are more processes than cores, and threads that wait for each other's products would take them all, in turns.
+# OpenMP reads it when torch is imported.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 
 def begin():

@@ -1,8 +1,8 @@
 """A server of started Pythons: each call is a copy of this process, which has imported third-party libraries.
 
-Tests call Snakemake some 200 times, and Snakemake some 500 stages; imports took half of their time. Nothing of the
-project is imported here: a copy imports it from its working folder, as a new process would. This file is run, not
-imported; `forkclient.py` starts and calls it.
+Tests call Snakemake some 200 times, and Snakemake some 700 stages; imports took most of their time. What they share of
+the project is imported here, too: a copy takes it for its own if its working folder has the same files, and imports all
+anew if a test changed one. This file is run, not imported; `forkclient.py` starts and calls it.
 
 Usage: python tests/support/forkserver.py SOCKET PID   serves until process PID ends
 """
@@ -14,12 +14,14 @@ import gc
 import importlib
 import json
 import os
+import pkgutil
 import runpy
 import selectors
 import signal
 import socket
 import sys
 import threading
+from pathlib import Path
 
 # What stages import, and what they import only when they are called.
 STAGES = (
@@ -29,15 +31,62 @@ STAGES += " torch.utils.tensorboard accelerate transformers.models.bert.modeling
 STAGES += " transformers.models.auto.modeling_auto transformers.models.auto.tokenization_auto pytrec_eval ngt"
 STAGES += " matplotlib.pyplot matplotlib.backends.backend_svg sentence_transformers filelock httpx openai psutil"
 SNAKEMAKE = "snakemake.cli snakemake.report.html_reporter smart_open jsonschema"
+# What several stages, or Snakemake, import of the project.
+SHARED = ("config", "evaluation", "formats", "models", "reporting", "retrieval", "runtime", "systems", "training")
+ROOT = Path(__file__).parents[2]
 
 
 def preload():
-    """Import libraries; one that is not installed is missed by whoever imports it."""
-    for name in f"{STAGES} {SNAKEMAKE}".split():
+    """Import libraries, and what is shared of the project; return its files.
+
+    One that is not installed is missed by whoever imports it.
+    """
+    files, place = files_of(ROOT), str(ROOT)
+    sys.path.insert(0, place)
+    parts = [str(ROOT / "cort" / part) for part in SHARED]
+    project = (found.name for part in parts for found in pkgutil.iter_modules([part], f"cort.{Path(part).name}."))
+    for name in [*f"{STAGES} {SNAKEMAKE}".split(), *project]:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
+    sys.path.remove(place)
     gc.collect()
     gc.freeze()
+    return files
+
+
+def files_of(folder):
+    """Size and time of each file of the project's package, by its path in a folder."""
+    found, waiting = {}, [os.path.join(folder, "cort")]
+    while waiting:
+        for entry in os.scandir(waiting.pop()):
+            if entry.is_dir() and entry.name != "__pycache__":
+                waiting.append(entry.path)
+            elif entry.is_file():
+                state = entry.stat()
+                found[entry.path.removeprefix(f"{folder}/")] = state.st_size, state.st_mtime_ns
+    return found
+
+
+def move_project(folder, files):
+    """Make what was imported of the project that of a folder with the same files, or forget it."""
+    try:
+        same = files_of(folder) == files and "COVERAGE_PROCESS_CONFIG" not in os.environ
+    except OSError:
+        same = False
+    for name in [name for name in sys.modules if name.partition(".")[0] == "cort"]:
+        if not same:
+            del sys.modules[name]
+            continue
+        module = sys.modules[name]
+        module.__file__ = module.__spec__.origin = module.__file__.replace(str(ROOT), folder, 1)
+        if hasattr(module, "__path__"):
+            module.__path__[:] = [path.replace(str(ROOT), folder, 1) for path in module.__path__]
+        for key, value in vars(module).items():
+            if isinstance(value, Path) and value.is_relative_to(ROOT):
+                setattr(module, key, folder / value.relative_to(ROOT))
+    if same:
+        # What the package does when it is imported depends on the environment.
+        importlib.reload(sys.modules["cort"])
 
 
 def receive(connection):
@@ -51,7 +100,7 @@ def receive(connection):
     return json.loads(data), list(size)
 
 
-def become(call, descriptors):
+def become(call, descriptors, files):
     """Do in a copy what `python -m MODULE ...` would do; return the exit status."""
     for target, descriptor in enumerate(descriptors):
         os.dup2(descriptor, target)
@@ -66,6 +115,7 @@ def become(call, descriptors):
     path = call["environment"].get("PYTHONPATH", "")
     sys.path[:1] = [call["folder"], *filter(None, path.split(os.pathsep))]
     sys.argv = [module, *words]
+    move_project(os.getcwd(), files)
     if "COVERAGE_PROCESS_CONFIG" in os.environ:
         importlib.import_module("coverage").process_startup()
     try:
@@ -122,10 +172,10 @@ def serve(place, parent):
 
 
 if __name__ == "__main__":
-    preload()
+    imported = preload()
     asked = serve(sys.argv[1], int(sys.argv[2]))
     if asked:
-        status = become(*asked)
+        status = become(*asked, imported)
         threading._shutdown()
         atexit._run_exitfuncs()
         for stream in (sys.stdout, sys.stderr):

@@ -23,10 +23,11 @@ def tree_of(path):
 
 def running(node):
     """Yield all nodes of a tree but those that are for type checkers alone."""
-    yield node
-    typing = isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
-    for child in node.orelse if typing else ast.iter_child_nodes(node):
-        yield from running(child)
+    waiting = [node]
+    while waiting:
+        yield (node := waiting.pop())
+        typing = isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+        waiting += node.orelse if typing else ast.iter_child_nodes(node)
 
 
 @cache
@@ -46,6 +47,7 @@ def named_in(nodes):
     return named
 
 
+@cache
 def module_file(name):
     """File of the module that a dotted name stands for, or in which it stands; None if it is not this project's."""
     parts = name.split(".")

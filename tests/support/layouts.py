@@ -147,6 +147,8 @@ LAYOUTS = {
     "shards": Maker.shards,
     "bf16": Maker.brain_floats,
 }
+#: layouts that are encoded without torch
+LIGHT = ("static", "static, prompts, inner product", "model2vec")
 
 
 def options_of(kind, source, output, **changes):

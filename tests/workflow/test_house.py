@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 import zipfile
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -58,6 +59,7 @@ def package_of(path):
     return f"cort.{parts[0]}"
 
 
+@cache
 def imported_files(path):
     """Files of this project that a file imports, also in functions and for type checkers alone."""
     names = named_in(ast.walk(tree_of(path)))

@@ -196,7 +196,16 @@ def test_every_type_takes_its_longest_input_and_no_longer(model_type):
 
 @pytest.mark.parametrize(
     ("model_type", "precision"),
-    [*((name, "bf16") for name in TYPES), ("bert", "fp16"), ("mpnet", "fp16")],
+    [
+        *((name, "bf16") for name in ("bert", "albert", "distilbert", "mpnet")),
+        ("bert", "fp16"),
+        # Their layers are those of BERT.
+        *(
+            pytest.param(name, "bf16", marks=pytest.mark.exhaustive)
+            for name in ("electra", "roberta", "roberta, one segment", "xlm-roberta")
+        ),
+        pytest.param("mpnet", "fp16", marks=pytest.mark.exhaustive),
+    ],
     indirect=["model_type"],
 )
 def test_only_the_transformer_computes_in_half_precision(model_type, precision):

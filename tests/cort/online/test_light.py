@@ -16,14 +16,12 @@ from cort.online.neural import Model, QueryEncoder, VectorSearch
 from cort.retrieval.exact import ExactIndex
 from cort.retrieval.vectors import open_vectors
 from cort.runtime.errors import InputError
-from tests.support.layouts import LAYOUTS, Maker, take_in
+from tests.support.layouts import LAYOUTS, LIGHT, Maker, take_in
 from tests.support.online import SYSTEMS, results_with
 from tests.support.released import change_weights
 
 CPU = torch.device("cpu")
 QUERIES = ["neriga balune", "x", "", "neriga balune koba rilu bako 12 é", "[SEP] bako [CLS]", "ba " * 60]
-#: layouts of `test_pretrained` that are encoded without torch
-LIGHT = {"static", "static, prompts, inner product", "model2vec"}
 
 
 def exact_search(vectors):
@@ -92,15 +90,13 @@ def static(world, lm, tmp_path):
     return take_in(make.folder, tmp_path / "model")
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_a_released_model_gets_the_vectors_of_torch_or_is_left_to_it(experiment, world, lm, tmp_path, layout):
+@pytest.mark.parametrize("layout", LIGHT)
+def test_static_embeddings_give_the_vectors_of_torch(experiment, world, lm, tmp_path, layout):
     torch.manual_seed(5)
     make = Maker(tmp_path / "released", world, lm)
     LAYOUTS[layout](make)
     experiment.encode(take_in(make.folder, tmp_path / "model"))
-    assert (experiment.open() is not None) == (layout in LIGHT)
-    if layout in LIGHT:
-        assert experiment.compare() <= 1e-5
+    assert experiment.compare() <= 1e-5
 
 
 def test_vectors_are_rounded_as_those_of_passages(static, experiment):
