@@ -13,7 +13,7 @@ from tests.support.workflow import RULES, command_of
 from workflow.params import code_of
 
 ASK = """
-import builtins, sys
+import builtins, os, sys
 
 found, original = set(), builtins.__import__
 
@@ -32,6 +32,7 @@ try:
 except SystemExit as leaving:
     assert not leaving.code
 sys.stderr.write(" ".join(sorted(found - sys.stdlib_module_names - {"cort", "workflow"})))
+sys.stderr.write("\\n" + os.environ.get("GOMP_SPINCOUNT", ""))
 """
 
 RETRIES = """
@@ -79,11 +80,25 @@ def test_a_rule_has_the_code_of_its_stage(name):
     assert RULES[name].params.code == code_of(command_of(name))
 
 
-def test_the_workflow_imports_little_beside_snakemake_and_pydantic():
-    done = subprocess.run([sys.executable, "-c", ASK], cwd=ROOT, capture_output=True, text=True, check=True)
+@pytest.fixture(scope="module")
+def read():
+    """What a process that reads the workflow has imported, and how long threads of its jobs wait for each other."""
+    unset = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")
+    environment = {name: value for name, value in os.environ.items() if name not in unset}
+    ask = [sys.executable, "-c", ASK]
+    done = subprocess.run(ask, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
+    return done.stderr.splitlines()[-2:]
+
+
+def test_the_workflow_imports_little_beside_snakemake_and_pydantic(read):
     # Snakemake itself needs PyYAML and psutil. No numpy, which takes as long as all others.
     known = {"filelock", "psutil", "pydantic", "pydantic_core", "snakemake", "yaml"}
-    assert {*done.stderr.splitlines()[-1].split()} <= known
+    assert {*read[0].split()} <= known
+
+
+def test_threads_of_jobs_do_not_wait_long_with_a_core(read):
+    # libgomp's own default is 300,000.
+    assert 0 < int(read[1]) <= 30_000
 
 
 def test_a_stage_that_logs_an_error_is_not_tried_again_unless_it_lacked_memory(tmp_path, monkeypatch):
