@@ -17,11 +17,11 @@ from tests.support.common import ROOT
 EXPECTED = {
     "at least 0": "bm25_warm_up memory_mb port warm_up",
     "at least 0, at most 1": "gpus",
+    "at least 0, at most 1,024": "gpus",
     "at least 0, at most 1,000": "weights",
     "at least 16": "memory_mb",
     "at least 1": "batch pool processes samples",
     "at least 1, at most 100,000": "depths",
-    "at least 1, at most 1,024": "gpus",
     "at least 1, at most 4,096": "threads",
     "at least 1, at most 65,536": "matryoshka",
 }
