@@ -12,6 +12,7 @@ import sys
 import pytest
 import yaml
 
+from cort.runtime.interruption import ATTACHED
 from tests.support.common import ROOT
 from tests.support.processes import Python
 from workflow import running
@@ -53,7 +54,7 @@ def interrupted(folder, tmp_path):
     def run(modules, *words, **environment):
         for name, code in modules.items():
             (tmp_path / name).write_text(code)
-        environment["PYTHONPATH"] = os.pathsep.join([str(tmp_path), str(ROOT)])
+        environment = {ATTACHED: "", **environment, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)])}
         options = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "start_new_session": True}
         with Python(*words, cwd=tmp_path, environment=environment, **options) as process:
             seen = ""
@@ -84,9 +85,9 @@ def test_a_verdict_waits_for_its_build_and_repeats_no_line(interrupted):
 
 def test_a_job_leaves_the_word_to_its_workflow(interrupted):
     modules = {"numpy.py": WAIT}
-    assert interrupted(modules, "-m", "cort.fuse", CORT_ATTACHED="1") == (-signal.SIGINT, "")
+    assert interrupted(modules, "-m", "cort.fuse", **{ATTACHED: "1"}) == (-signal.SIGINT, "")
     # Alone, it says where it was.
-    assert "Traceback" in interrupted(modules, "-m", "cort.fuse", CORT_ATTACHED="")[1]
+    assert "Traceback" in interrupted(modules, "-m", "cort.fuse")[1]
 
 
 @pytest.fixture
