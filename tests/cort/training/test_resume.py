@@ -92,7 +92,8 @@ def test_a_training_that_is_interrupted_several_times_ends_with_the_same_bytes(
     models, curve = results(output)
     assert (models, curve) == undisturbed(stage, lora)[0]
     assert len(curve) > 50
-    assert not folder.exists()
+    # What a killed process was writing is left to `make clean-cache`.
+    assert not list(folder.glob("[!.]*"))
 
 
 @pytest.mark.exhaustive
