@@ -78,8 +78,8 @@ def stage(options: Options) -> None:
 def _inspect(options: Options) -> Found:
     files = zip(options.splits, options.queries, options.qrels, strict=True)
     splits = {name: Split.read(name, *tables) for name, *tables in files}
-    languages, texts = (dict(one.split("=") for one in texts) for texts in (options.languages, options.limits))
-    limits = {name: int(limit) for name, limit in texts.items()}
+    languages = dict(pair.split("=") for pair in options.languages)
+    limits = {name: int(limit) for name, limit in (pair.split("=") for pair in options.limits)}
     passages = inspection.read_passages(options.passages, [*splits.values()], sorted(set(limits.values())))
     if options.counts:
         yield from inspection.describe_left_out(read_artifact(options.counts, dict[str, int]))

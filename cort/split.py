@@ -200,6 +200,7 @@ def stage(options: Options) -> None:
     if options.visible:
         texts = pa.chunked_array([[visible(text) for text in queries["text"].to_pylist()]], "string")
         queries = queries.set_column(1, QUERIES.field("text"), texts)
+    # Refuses a query_id that is there twice; no row is dropped.
     kept_rows(parts, queries["query_id"], "query_id")
     qrels, counts, oddities = QRELS.empty_table(), dict[str, int](), Oddities()
     if options.qrels:

@@ -55,7 +55,11 @@ class Block(NamedTuple):
 
 def place_of(parts: Parts, record: int) -> tuple[str | Path, int]:
     """Return the file and row of a record; records are counted from 0 over all files."""
-    return next(islice(((source, row) for source, rows in parts for row in rows), record, None))
+    for source, rows in parts:
+        if record < len(rows):
+            return source, rows[record]
+        record -= len(rows)
+    raise IndexError(record)
 
 
 def none_of(kind: str, path: str | Path) -> str:

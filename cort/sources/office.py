@@ -12,13 +12,14 @@ MISSING = "office files without their readers"
 REMEDY = "`pip install python-docx python-pptx openpyxl`, then run again"
 # Files of Office before 2007, and files with a password, which are packed like those.
 _OLD = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
-# The library that reads files whose suffix begins so; none for e-books, which are web pages in a zip.
-_LIBRARIES = {".doc": "docx", ".ppt": "pptx", ".xls": "openpyxl"}
+# The library that reads a kind of files; none for e-books, which are web pages in a zip.
+_LIBRARIES = {".docx": "docx", ".docm": "docx", ".pptx": "pptx", ".pptm": "pptx", ".xlsx": "openpyxl"}
+_LIBRARIES |= {".xlsm": "openpyxl"}
 
 
 def is_installed(suffix: str) -> bool:
     """Whether the library that reads a kind of files is there; nothing is imported."""
-    library = _LIBRARIES.get(suffix[:4])
+    library = _LIBRARIES.get(suffix)
     return library is None or importlib.util.find_spec(library) is not None
 
 

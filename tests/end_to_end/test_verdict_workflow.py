@@ -25,7 +25,6 @@ from tests.support.common import ROOT, texts_by_id
 from tests.support.forking import succeed
 from tests.support.processes import Python
 from tests.support.sandbox import copy_with_tiny
-from tests.support.workflow import process_as_it_was
 from workflow import verdict
 
 pytestmark = pytest.mark.slow
@@ -72,7 +71,7 @@ def conclude(tree, module, *words):
 
     assert module == "workflow.verdict"
     builds = []
-    with process_as_it_was(), pytest.MonkeyPatch.context() as patch, redirect_stdout(printed):
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(printed):
         patch.chdir(tree)
         patch.setattr(verdict, "build", build)
         assert verdict.main(list(words)) == 0
