@@ -168,14 +168,14 @@ def written_targets(options: Options, longest: str) -> list[Target]:
 
 def stage(options: Options) -> None:
     """Write the files of each target and the check."""
-    vectors, asked = None, dict[str, Vector]()
+    vectors, query_vectors = None, dict[str, Vector]()
     if options.query_vectors:
         vectors = open_vectors(options.vectors)
         queries = vectors.open_queries([options.query_vectors])
-        asked = dict(zip(queries.ids.to_pylist(), queries.matrix(), strict=True))
+        query_vectors = dict(zip(queries.ids.to_pylist(), queries.matrix(), strict=True))
     weights = weights_of(options)
     read = {path: read_run(path) for path in options.runs}
-    cases = list(make_cases(options, {path: run.by_query() for path, run in read.items()}, weights, asked))
+    cases = list(make_cases(options, {path: run.by_query() for path, run in read.items()}, weights, query_vectors))
     if not cases:
         log.warning("%s: no run answers any query, so there is nothing to check", options.queries)
     parameters = read_parameters(options.parameters) if options.parameters else Parameters(options.k1, options.b)

@@ -234,7 +234,7 @@ def stage(options: Options) -> None:
         fix = "choose with --labels, or name other experiments"
         raise input_error("--experiments", f"{' and '.join(labels)} labels", "labels of one kind", fix)
     titles = Counter(one.root.title for one in experiments)
-    named = [(one, one.root.title if titles[one.root.title] == 1 else one.root.dataset) for one in experiments]
+    named = [(each, each.root.title if titles[each.root.title] == 1 else each.root.dataset) for each in experiments]
     collections = grouped([one for each, title in named for one in read_collections(each, title, baseline, options)])
     twice = Counter(one.name for one in collections)
     collections = [

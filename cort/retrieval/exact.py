@@ -185,11 +185,11 @@ class Products:
 
     def _multiply_alone(self, queries: Tensor, rows: range, scores: Tensor) -> None:
         """Multiply with a single query, several times as fast as `mm`: a processor waits for memory anyway."""
-        query, found = queries[0].numpy(), scores[:, 0].numpy()
+        query, products = queries[0].numpy(), scores[:, 0].numpy()
 
         def multiply(at: int) -> None:
             for row, piece in self._vectors.pieces(at, min(at + ROWS_OF_A_THREAD, rows.stop)):
-                np.vecdot(piece, query, out=found[row - rows.start : row - rows.start + len(piece)])
+                np.vecdot(piece, query, out=products[row - rows.start : row - rows.start + len(piece)])
 
         list(self._map(multiply, range(rows.start, rows.stop, ROWS_OF_A_THREAD)))
 

@@ -134,8 +134,8 @@ def blocks(
     """
     starts = range(before.added, len(rows), ADDED_AT_ONCE)
     saved, cost = time.monotonic(), 0.0
-    some = (vectors[rows[start : start + ADDED_AT_ONCE]].astype(np.float32) for start in starts)
-    for start, block in zip(starts, track(some, len(rows), "vectors added", before.added, len), strict=True):
+    added = (vectors[rows[start : start + ADDED_AT_ONCE]].astype(np.float32) for start in starts)
+    for start, block in zip(starts, track(added, len(rows), "vectors added", before.added, len), strict=True):
         yield block
         began = time.monotonic()
         if options.checkpoints is None or began - saved < min(max(LEAST, TIMES_ITS_COST * cost), MOST):

@@ -149,12 +149,12 @@ class PassageVectors(StackedVectors):
         """
         ids, rows = self.ids, np.arange(len(self)) if rows is None else rows
         for start in range(0, len(rows), QUERIES_AT_ONCE):
-            some = rows[start : start + QUERIES_AT_ONCE]
-            vectors = self[some].astype(np.float32)
+            block = rows[start : start + QUERIES_AT_ONCE]
+            vectors = self[block].astype(np.float32)
             if not np.isfinite(vectors).all():
                 found = "a vector with NaN or infinite values"
                 raise input_error(self.source, found, "finite values", "encode again")
-            yield ids.take(pa.array(some)).to_pylist(), vectors
+            yield ids.take(pa.array(block)).to_pylist(), vectors
 
     def open_queries(self, paths: Sequence[str | Path]) -> PassageVectors:
         """Open the vectors of queries for these passages: of the same model and dimension."""
