@@ -146,10 +146,22 @@ class Searcher:
         self.warm_up(system)
 
     def warm_up(self, system: str) -> None:
-        """Search a few times with a system, which opens the models it needs."""
+        """Search a few times with a system, which opens the models it needs.
+
+        A model behind an API is not asked, which may cost money: only parts without one are searched.
+        """
+        if self._asks(system):
+            for part in self.opened[system].parts():
+                self.warm_up(part)
+            return
         with _naming_missing_files():
             for text in WARM_UP:
                 self.search(system, text, self.depth)
+
+    def _asks(self, system: str) -> bool:
+        """Tell whether a system, or a part of it, asks a model behind an API."""
+        names = self.results.with_parts([system])
+        return any(self.results.is_served(*model) for name in names for model in self.opened[name].models())
 
     def search(self, system: str, text: str, depth: int, *, concurrent: bool = True) -> LiveAnswer:
         """Search for one query.

@@ -214,6 +214,16 @@ def test_rankings_are_merged_as_the_system_says(opened):
     assert scores_of(answer) == pytest.approx([1 / 61, 1 / 61, 1 / 62, 1 / 62])
 
 
+def test_no_model_behind_an_api_is_asked_to_warm_up(tmp_path):
+    served = {"endpoint": "org/judge", "kind": "cross_encoder"}
+    parts = Parts()
+    searcher = parts.searcher(results_with(tmp_path, rerankers={"cross": served}), ["reranked"])
+    searcher.warm_up("reranked")
+    # Only what it re-ranks is searched.
+    assert {name for name, *_ in parts.seen} == {"bm25", "tokenize", "encode", "search"}
+    searcher.close()
+
+
 def tuned(folder, system, parts, *weights):
     """Write weights as `fuse_tune` does."""
     (folder / "weights").mkdir(exist_ok=True)
