@@ -180,7 +180,7 @@ def set_embeddings(model: PreTrainedModel, texts: Iterable[list[str]], tokenizer
 
     embeddings = cast("torch.nn.Embedding", model.get_input_embeddings()).weight.detach()  # (vocabulary, e)
     begun = ([text[:LSA_CHARACTERS] for text in batch] for batch in texts)
-    parts = [encoded.ids for batch in begun for encoded in tokenizer.encode_batch(batch, add_special_tokens=False)]
+    parts = [encoded.ids for batch in begun for encoded in tokenizer.encode_batch_fast(batch, add_special_tokens=False)]
     tokens = np.concatenate(parts).astype(np.int32)
     counts = csr_array((np.ones(len(tokens)), tokens, offsets_of([*map(len, parts)])), (len(parts), len(embeddings)))
     if (size := embeddings.shape[1]) > len(parts):

@@ -44,7 +44,7 @@ rule retrieve:
         "benchmarks/{dataset}/retrieve/{split}.{system}.tsv"
     wildcard_constraints:
         system=made_by("retrieve"),
-    threads: GPU_THREADS
+    threads: min(GPU_THREADS, HALF)
     resources:
         gpu=gpus(1),
         # `--set-resources retrieve:gpu=4 retrieve:devices=4` divides the passages among four GPUs.
