@@ -102,10 +102,13 @@ environment: $(VENV)/.installed
 $(VENV)/.installed: requirements.lock
 	$(PYTHON) -c 'import sys; sys.exit("error: found Python %d.%d, expected 3.11 or newer; set PYTHON=" % sys.version_info[:2] if sys.version_info < (3, 11) else 0)'
 	$(PYTHON) -m venv $(VENV)
-	@echo 'Set-up, step 1 of 2: $(TORCH) and its dependencies, the largest download'
-	$(PIP) install $(TORCH)
-	@echo 'Set-up, step 2 of 2: the other locked packages'
-	$(PIP) install --no-deps --requirement requirements.lock
+	@echo 'Set-up, step 1 of 3: $(TORCH) and its dependencies, the largest download'
+	$(PIP) install --no-compile $(TORCH)
+	@echo 'Set-up, step 2 of 3: the other locked packages'
+	$(PIP) install --no-compile --no-deps --requirement requirements.lock
+	@echo 'Set-up, step 3 of 3: their bytecode, on all cores; pip would use one'
+	@# Fails for files that are for other versions of Python.
+	@$(BIN)/python -m compileall -qq -j 0 $(VENV)/lib || true
 	touch $@
 
 $(VENV)/.installed-dev: requirements-dev.lock $(VENV)/.installed
