@@ -36,6 +36,14 @@ def test_passages_keep_the_order_of_their_files(tmp_path, run):
     assert counts == {"documents": 7, "documents without text": 1, "passages": 5}
 
 
+def test_repeated_passages_of_several_row_groups_are_dropped(tmp_path, run):
+    ids = [*map(str, range(ROW_GROUP + 2)), "7"]
+    path = write_file(tmp_path / "c.tsv", "".join(f"{doc_id}\tx\n" for doc_id in ids))
+    passages, counts = run(passages=path)
+    assert passages["doc_id"] == ids[:-1]
+    assert counts["identical documents dropped"] == 1
+
+
 def test_row_groups_are_bounded_and_bytes_repeat(tmp_path, run):
     path = write_file(tmp_path / "c.tsv", "".join(f"{number}\ttext {number}\n" for number in range(ROW_GROUP + 1)))
     written = []

@@ -385,7 +385,8 @@ def test_where_most_rankings_of_bm25_are_short_opensearch_gets_zero_as_their_min
     assert "CASE WHEN count(*) OVER () < 250 THEN 0" in (output / "pgvector/query.sql").read_text("utf-8")
 
 
-def test_long_passages_are_indexed_in_part_by_postgresql(world, deployed, tmp_path, capsys):
+def test_long_passages_are_indexed_in_part_by_postgresql(world, deployed, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(writing, "ROWS", 1)
     texts = ["word " * 50_000, "ö" * writing.INDEXED]
     passages = write_rows(tmp_path / "passages.parquet", tables.PASSAGES, zip("ab", texts, strict=True))
     output = deployed("bm25", passages=passages, targets="pgvector") / "pgvector"

@@ -110,6 +110,20 @@ def test_values_are_those_of_all_queries(page, number):
         assert found["judged"][query] == (int(ranking[0] in judged) if ranking else None)
 
 
+def test_a_passage_is_judged_where_its_document_is(explored, tmp_path):
+    page = explored(words=write_experiment(tmp_path, documents=True))
+    # Four passages are a document.
+    graded = [{place // 4 for place in judged} for judged in judgements().values()]
+    for query, record in enumerate(queries_of(page)):
+        known = [int(one[1:].partition("#")[0]) in graded[query] for one in record["docs"]]
+        assert [grade is not None for grade in record["grades"]] == known
+    for system, found in zip(SYSTEMS, values_of(page), strict=True):
+        tops = [rankings(system).get(query, []) for query in range(QUERIES_COUNT)]
+        expected = [int(top[0] // 4 in own) if top else None for top, own in zip(tops, graded, strict=True)]
+        assert found["judged"] == expected
+        assert {*found["judged"]} >= {0, 1}
+
+
 def test_the_index_names_what_there_is(page):
     index = data_of(page, "index")
     assert (index["dataset"], index["split"], index["depth"]) == ("toy", "test", DEPTH)

@@ -73,9 +73,13 @@ def test_the_top_of_all_runs_is_judged(tmp_path, server, stage, options):
 
 
 def test_a_document_has_the_best_grade_of_its_passages_that_counted(tmp_path, server, stage, options):
-    stage("judge", **options, aggregate="max")
-    expected = {("q1", "a"): 3, ("q1", "b"): 0, ("q2", "c"): 2}
-    assert judged(tmp_path) == (expected, {f"grade {grade}": 1 for grade in (0, 2, 3)} | NONE)
+    given, swapped = server.answer, {"1": "3", "Grade: 3.": "1"}
+    # The best one may come first or last.
+    for answer, cache in ((given, "a"), (lambda prompt: swapped.get(given(prompt), given(prompt)), "b")):
+        server.answer = answer
+        stage("judge", **options | {"aggregate": "max", "cache": tmp_path / cache})
+        expected = {("q1", "a"): 3, ("q1", "b"): 0, ("q2", "c"): 2}
+        assert judged(tmp_path) == (expected, {f"grade {grade}": 1 for grade in (0, 2, 3)} | NONE)
 
 
 def test_mostly_nonsense_is_an_error_that_writes_nothing(tmp_path, server, refused, options):

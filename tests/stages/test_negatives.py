@@ -80,9 +80,12 @@ def test_a_merged_run_with_ties_and_dropped_results_gives_the_same_pairs_in_bloc
     most = 3 + 2 * 2 + 1
     assert max(np.diff(read_run(kept[10]).offsets)) <= most
 
-    counts = folder / "counts.json"
-    made = [
-        stage("pairs", **drawn, run=run, output=folder / f"{name}.parquet", output_counts=counts).read_bytes()
-        for name, run in (("whole", folder / "both.trec"), ("kept", kept[10]))
-    ]
-    assert made[0] == made[1]
+    def pairs_of(run, **changes):
+        outputs = {"output": folder / "pairs.parquet", "output_counts": folder / "counts.json"}
+        return stage("pairs", **drawn, **changes, run=run, **outputs).read_bytes()
+
+    assert pairs_of(kept[10]) == pairs_of(folder / "both.trec")
+    given |= {"searches": json.dumps({"dense": searches["dense"]}), "tag": "dense"}
+    for changes in ({"positives": "all"}, {"positives": "retrieved"}):
+        less = stage("negatives", **drawn, **changes, **given)
+        assert pairs_of(less, **changes) == pairs_of(folder / "dense.trec", **changes)

@@ -228,6 +228,9 @@ def test_queries_with_the_text_of_other_splits_are_left_out(files, options, refu
     assert logged(caplog, "WARNING") == ["queries dropped, as q7 has them: 1"]
     assert (tmp_path / "odd.csv").read_text().splitlines()[1:] == ['"queries dropped, as q7 has them",q2,']
     assert "queries.tsv: found no query left" in refused("split", **options(without=paths))
+    # What is held out is drawn from the others.
+    line = refused("split", **options(without=paths[1], hold_out=2))
+    assert line.startswith("--hold-out: found 2 of 2 judged queries")
 
 
 def test_a_sample_depends_on_the_seed_and_the_set_of_ids_alone(files):

@@ -15,6 +15,9 @@ from cort.formats.runs import Run, read_run
 from cort.formats.shards import Tokens
 from cort.models import precision
 from cort.models.encoder import load_encoder, new_encoder
+from cort.runtime.cli import parser_of
+from cort.runtime.command_line import parse_options
+from cort.training import loop
 from cort.training import triples as training_triples
 from cort.training.losses import (
     InfoNCE,
@@ -373,6 +376,18 @@ def test_a_second_round_starts_from_the_first_ones_weights(trained, options, tmp
     third = tmp_path / "third"
     line = complaint(train.main, options(start=first, dimension=8, output=third), third)
     assert line.startswith(f"{first}: found layers.2.linear.weight of shape (16, 32), expected (8, 32);")
+
+
+def test_checkpoints_belong_to_settings_files_and_models_not_to_places(options, examples, make_encoder, lm, tmp_path):
+    def identity(**changes):
+        args = parser_of(train.Options).parse_args(options(**changes))
+        return loop._identity(parse_options(train.Options, args))
+
+    assert identity(output=tmp_path / "other", threads=2, checkpoint_every=5) == identity()
+    encoders = [make_encoder(dimension=16, seed=seed) for seed in (1, 2)]
+    others = [{}, {"seed": 2}, {"base_model": without_dropout(lm, tmp_path / "lm")}]
+    others += [{"triples": examples / "triples.validation.parquet"}, *({"start": encoder} for encoder in encoders)]
+    assert len({identity(**changes) for changes in others}) == len(others)
 
 
 def test_the_curve_can_be_watched_in_tensorboard(trained, tmp_path):

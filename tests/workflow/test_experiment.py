@@ -321,7 +321,7 @@ def test_systems_that_wait_for_themselves_are_refused(changes, circle):
     assert circle_of(changes) == circle
 
 
-ASKED = [("bm25", 2), ("bm25", 40), ("cort+bm25", 30), ("cort", 5)]
+ASKED = [("bm25", 40), ("bm25", 2), ("cort+bm25", 30), ("cort", 5)]
 
 
 def test_no_circle_where_an_encoder_learns_from_reranked_bm25():

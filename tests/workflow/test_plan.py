@@ -19,7 +19,7 @@ from tests.support.forking import run_module, snakemake
 from tests.support.java import make_java
 from tests.support.processes import Python
 from tests.support.sandbox import copy_tree, copy_with_tiny, executable
-from tests.support.workflow import RULES, plan_jobs
+from tests.support.workflow import RULES, command_of, options_of, plan_jobs
 from workflow import build
 from workflow.running import LOCKS
 from workflow.snakemake_api import PlanError
@@ -123,6 +123,21 @@ def test_the_order_of_keys_is_no_param(fresh, tmp_path, monkeypatch):
         found.append([(job.name, job.params) for job in planned])
     assert found[0] == found[1]
     assert any("--folds=2" in param for _, params in found[0] for param in params)
+
+
+def test_stages_that_draw_get_the_seed_and_labels_the_levels_of_their_splits(fresh, tmp_path, monkeypatch):
+    monkeypatch.chdir(fresh)
+    shutil.copy("tiny/data/qrels.test.tsv", "tiny/data/qrels.other.tsv")
+    other = {"queries": "tiny/data/queries.test.tsv", "qrels": "tiny/data/qrels.other.tsv", "relevance_level": 2}
+    changes = {"seed": 77, "splits.other": other, "systems.published.run": {"test": "tiny/data/run.test.trec"}}
+    path = altered(fresh, tmp_path / "changed.yaml", changes)
+    planned, _ = plan_jobs(["--cores", "2", "--configfile", str(path)])
+    words = {job.name: "".join(job.params) for job in planned}
+    drawing = {job.name for job in planned if "seed" in options_of(command_of(job.rule)).model_fields}
+    # Of these splits, nothing is drawn.
+    assert {name for name in drawing if "'--seed=77'" not in words[name]} == {"split test", "split other"}
+    (agreement,) = (text for name, text in words.items() if name.startswith("agreement "))
+    assert "'--other-relevance-level=2', '--relevance-level=1'" in agreement
 
 
 def test_latencies_that_somebody_put_there_are_no_jobs(fresh, monkeypatch):

@@ -80,6 +80,10 @@ def test_a_rule_has_the_code_of_its_stage(name):
     assert RULES[name].params.code == code_of(command_of(name))
 
 
+def test_docstrings_of_another_python_are_others():
+    assert RULES["pydocs"].params.python == sys.version_info[:3]
+
+
 @pytest.fixture(scope="module")
 def read():
     """What a process that reads the workflow has imported, and how long threads of its jobs wait for each other."""

@@ -75,6 +75,9 @@ def test_what_was_found_by_its_text_can_be_judged_again_and_withdrawn(tmp_path):
     judged = [(1, Qrel("q", "a#1", 2))], [(2, Qrel("q", "a#1", 0))], []
     counted = counts(by_text=1), counts(by_id=1, by_text=1), counts(by_text=1, withdrawn=1)
     assert found == list(zip(judged, counted, strict=True))
+    # By its text, too, which was judged before.
+    again = written(tmp_path, *rows[:2], rows[0] | {"relevance": 3})
+    assert read_judged(again, batches(TEXTS), None)[0] == [(3, Qrel("q", "a#1", 3))]
 
 
 def test_documents_are_known_by_their_ids_and_found_by_a_passage(tmp_path):

@@ -205,3 +205,13 @@ def test_ids_with_quotes_are_written_and_tags_with_whitespace_are_refused(tmp_pa
         with pytest.raises(InputError, match="--tag: found "):
             write_run(tmp_path / "y.trec", [Ranking("q", ["d", "e"], np.array([2.0, 1.0]))], tag)
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_an_error_at_the_last_lines_leaves_no_run(tmp_path, monkeypatch):
+    def fail(handle, columns):
+        raise OSError("full")
+
+    monkeypatch.setattr(runs, "_write_lines", fail)
+    with pytest.raises(OSError, match="full"):
+        write_run(tmp_path / "x.trec", random_rankings(6), "t")
+    assert list(tmp_path.iterdir()) == []

@@ -203,6 +203,14 @@ def test_each_part_retrieves_as_much_as_is_needed(opened):
     assert ids_of(searcher.search("both", "q", 5)) == ["e0", "b0", "e1", "b1", "e2"]
 
 
+def test_a_part_of_several_systems_retrieves_as_much_as_the_deepest_needs(opened):
+    parts, rrf = Parts(), {"fuse": {"systems": ["dense", "bm25"], "method": "rrf"}}
+    searcher = opened(parts=parts, rrf=rrf, twice={"interleave": ["rrf", "bm25"]})
+    # BM25 by itself is needed for two.
+    assert ids_of(searcher.search("twice", "q", 2, concurrent=False)) == ["b0", "e0"]
+    assert parts.seen == [("bm25", 10), ("tokenize",), ("encode",), ("search", 10)]
+
+
 def test_rankings_are_merged_as_the_system_says(opened):
     parts = Parts()
     searcher = opened(parts=parts, rrf={"fuse": {"systems": ["dense", "bm25"], "method": "rrf"}})

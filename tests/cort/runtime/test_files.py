@@ -4,6 +4,7 @@ import random
 import subprocess
 import time
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 import torch
@@ -73,6 +74,18 @@ def write(kind, target, text="new", error=None):
         assert temporary.stat().st_dev == target.parent.stat().st_dev
         if error is not None:
             raise error
+
+
+@pytest.mark.parametrize(("kind", "parts"), [("atomic_file", []), ("atomic_folder", ["deep", "part"])])
+def test_all_is_on_disk_before_it_is_in_place(kind, parts, tmp_path, monkeypatch):
+    target, synced = tmp_path / "target", []
+
+    def note(number):
+        synced.append((Path(os.readlink(f"/proc/self/fd/{number}")).name, target.exists()))
+
+    monkeypatch.setattr(os, "fsync", note)
+    write(kind, target)
+    assert synced == [*((name, False) for name in (*parts, "target")), (tmp_path.name, True)]
 
 
 @pytest.mark.parametrize("kind", KINDS[:2])
