@@ -22,7 +22,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -39,7 +39,7 @@ from cort.runtime import cli
 from cort.runtime.errors import input_error
 from cort.runtime.files import atomic_folder
 from cort.runtime.progress import track
-from cort.runtime.sections import Contents, FolderPath, JsonFile, Maybe, ParquetFile, Section, Text, same_as
+from cort.runtime.sections import Contents, FolderPath, JsonFile, Maybe, ParquetFile, same_as
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -206,26 +206,23 @@ def fetch_pretrained(name: str, revision: str | None, seed: int, folder: Path) -
 
     with opened_folder(name, revision, folder) as source:
         torch.manual_seed(seed)
-        model = save_plain(source, lambda: load_transformer(source, dtype="auto"), folder)
+        model: Any = load_transformer(source, dtype="auto")
+        save_plain(source, model, folder)
         Origin.of(source, None if Path(name).is_dir() else name).write(folder)
     log.info("loaded %s: %s, %d weights", name, model.config.model_type, model.num_parameters())
 
 
-class Options(Section):
+class Options(Revision, Vocabulary, Seed):
     """Options of this stage."""
 
     pretrained: Maybe[Annotated[str, Contents("NAME_OR_FOLDER")]] = None
     """A model to start from; or else."""
     architecture: Maybe[JsonFile] = None
     """Model_type and settings of a new model."""
-    revision: Maybe[Text] = same_as(Revision, "revision")
-    vocabulary_size: int = same_as(Vocabulary, "vocabulary_size")
     passages: Maybe[ParquetFile] = None
     """Texts on which the tokenizer is trained."""
-    embeddings: Literal["random", "lsa"] = same_as(Vocabulary, "embeddings")
     cleaning: Form = same_as(Cleaned, "cleaning")
     """How these texts are cleaned first."""
-    seed: int = same_as(Seed, "seed")
     output: FolderPath
 
 

@@ -78,11 +78,10 @@ def rename(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
     """
     if any(name.startswith(TRANSFORMER_PREFIX) for name in tensors):
         return tensors
-    names = {
-        name: name if name.startswith(PROJECTION_PREFIX) else TRANSFORMER_PREFIX + name.removeprefix(prefix)
-        for name in tensors
+    return {
+        name if name.startswith(PROJECTION_PREFIX) else TRANSFORMER_PREFIX + name.removeprefix(prefix): value
+        for name, value in tensors.items()
     }
-    return {names[name]: value for name, value in tensors.items()}
 
 
 class Options(EncoderSettings):

@@ -18,11 +18,12 @@ import pyarrow.compute as pc
 from cort.config.models import Pairs
 from cort.formats import tables
 from cort.formats.ids import joined
+from cort.formats.records import Integers
 from cort.runtime import cli
 from cort.runtime.errors import input_error
 from cort.runtime.sections import same_as
 from cort.training.draws import draw_negatives
-from cort.training.sampling import Positions, SamplingOptions, draw, shuffle, write_epochs
+from cort.training.sampling import SamplingOptions, draw, shuffle, write_epochs
 
 # How many more positives of other groups to consider, because some may also be relevant to the query.
 SPARE = 16
@@ -85,8 +86,8 @@ def all_results(pools: pa.RecordBatch, seed: int, epoch: int) -> pa.Table:
 
 
 def positives_of_others(
-    pools: pa.RecordBatch, doc_ids: pa.ChunkedArray, order: Positions, groups: Positions, count: int
-) -> Positions:
+    pools: pa.RecordBatch, doc_ids: pa.ChunkedArray, order: Integers, groups: Integers, count: int
+) -> Integers:
     """Take the positives of the groups that follow each group, wrapping around at the end.
 
     Passages that are positives of the group's own query, or already in the group, are skipped.

@@ -26,9 +26,6 @@ from cort.config.models import (
     Pooling,
     Prompts,
     ReleasedScoring,
-    Similarity,
-    Tokens,
-    Width,
 )
 from cort.models.hub import opened_folder, save_plain
 from cort.models.layout import read_prompts
@@ -37,85 +34,66 @@ from cort.runtime import cli
 from cort.runtime.command_line import option_of
 from cort.runtime.errors import input_error, naming
 from cort.runtime.files import atomic_folder
-from cort.runtime.sections import Contents, FolderPath, Maybe, Section, Text, same_as
+from cort.runtime.sections import Contents, FolderPath, Maybe, same_as
 
 log = logging.getLogger(__name__)
 
 SHORTEST = 8
 # Options that override a model's own settings, by kind.
-NAMES = {"query_prompt_name", "passage_prompt_name"}
-PROMPTED = {"query_length", "passage_length", "query_prompt", "passage_prompt", *NAMES}
+PROMPTED = {*DescribedLengths.model_fields, *Prompts.model_fields}
 OVERRIDDEN = {
-    "dense": {"pooling", "similarity", "dimension", *PROMPTED},
+    "dense": {*Described.model_fields, *PROMPTED},
     "sparse": PROMPTED,
-    "late_interaction": {"query_length", "max_length", *NAMES},
+    "late_interaction": {"query_length", "max_length", "query_prompt_name", "passage_prompt_name"},
     "cross_encoder": {"query_length", "max_length"},
 }
 SETTINGS = sorted({name for names in OVERRIDDEN.values() for name in names})
 
 
-class Options(Section):
+class Options(Prompts, DescribedLengths, Described, Revision):
     """Options of this stage; those named like a setting of the model override it."""
 
     kind: Literal["dense", "sparse", "cross_encoder", "late_interaction", "weigher", "expander"]
     pretrained: Annotated[str, Contents("NAME_OR_FOLDER")]
-    revision: Maybe[Text] = same_as(Revision, "revision")
-    pooling: Maybe[Pooling] = same_as(Described, "pooling", default=None)
-    similarity: Maybe[Similarity] = same_as(Described, "similarity", default=None)
-    query_length: Maybe[Tokens] = same_as(DescribedLengths, "query_length", default=None)
-    passage_length: Maybe[Tokens] = same_as(DescribedLengths, "passage_length", default=None)
-    max_length: Maybe[PairTokens] = same_as(ReleasedScoring, "max_length", default=None)
-    dimension: Maybe[Width] = same_as(Described, "dimension", default=None)
-    """Of the vectors, which are truncated to it."""
-    query_prompt: Maybe[str] = same_as(Prompts, "query_prompt")
-    passage_prompt: Maybe[str] = same_as(Prompts, "passage_prompt")
-    query_prompt_name: Maybe[Text] = same_as(Prompts, "query_prompt_name")
-    passage_prompt_name: Maybe[Text] = same_as(Prompts, "passage_prompt_name")
+    pooling: Maybe[Pooling] = same_as(Described, "pooling")
+    max_length: Maybe[PairTokens] = same_as(ReleasedScoring, "max_length")
     output: FolderPath
 
 
 def stage(options: Options) -> None:
     """Find, load and check the model; write its folder atomically."""
     from cort.models.card import Origin, write_card
-    from cort.models.modules import TextModel
     from cort.models.released import load_released
 
     wanted = settings_of(options)
-    if options.kind in ("weigher", "expander"):
-        with opened_folder(options.pretrained, options.revision, options.output) as folder:
-            save_text_model(folder, options)
-        log.info("loaded %s", options.pretrained)
-        return
     opened = opened_folder(options.pretrained, options.revision, options.output)
     with opened as folder, atomic_folder(options.output) as work, naming(folder, work):
+        if options.kind in ("weigher", "expander"):
+            save_text_model(folder, options.kind, work)
+            log.info("loaded %s", options.pretrained)
+            return
         model = load_released(folder, options.kind, wanted)
         model.save(work)
-        saved = None
-        if isinstance(model, TextModel):
-            model.check_lengths("--", work)
-            saved = type(model.saved).__name__
+        model.check_lengths("--", work)
         origin = {"pretrained": options.pretrained, "revision": options.revision}
         settings = {key: value for key, value in (origin | wanted).items() if value is not None}
         hub = None if Path(options.pretrained).is_dir() else options.pretrained
-        write_card(work, Path(options.output).name, saved, settings, origin=Origin.of(folder, hub))
+        name, kind = Path(options.output).name, type(model.saved).__name__
+        write_card(work, name, kind, settings, origin=Origin.of(folder, hub))
         log.info("loaded %s: %s, prompts %s", options.pretrained, read_limits(work), read_prompts(work))
 
 
-def save_text_model(folder: Path, options: Options) -> None:
-    """Write the folder of a document expansion or term weighting model atomically."""
+def save_text_model(folder: Path, kind: str, output: Path) -> None:
+    """Load and save a document expansion or term weighting model."""
     from cort.models.expander import Sampling, load_expander
     from cort.models.weigher import load_vocabulary, load_weigher
 
-    def load() -> Any:
-        # Lengths are not part of the model; any with room for a token will do.
-        if options.kind == "weigher":
-            return load_weigher(folder, SHORTEST)[0].classifier
-        return load_expander(folder, SHORTEST, Sampling(1, SHORTEST))[0].transformer
-
-    with atomic_folder(options.output) as temporary, naming(folder, temporary):
-        save_plain(folder, load, temporary)
-        if options.kind == "weigher":
-            load_vocabulary(temporary)
+    # Lengths are not part of the model; any with room for a token will do.
+    if kind == "weigher":
+        save_plain(folder, load_weigher(folder, SHORTEST)[0].classifier, output)
+        load_vocabulary(output)
+    else:
+        save_plain(folder, load_expander(folder, SHORTEST, Sampling(1, SHORTEST))[0].transformer, output)
 
 
 def settings_of(options: Options) -> dict[str, Any]:

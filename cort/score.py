@@ -14,8 +14,8 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Callable, Iterator
-from functools import cache, partial
-from typing import TYPE_CHECKING, TypeAlias
+from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -26,7 +26,7 @@ from cort.formats import tables
 from cort.formats.records import Integers
 from cort.formats.runs import read_run
 from cort.formats.shards import Tokens
-from cort.models.known_scores import KnownScores, Scores, keys_of
+from cort.models.known_scores import KnownScores, keys_of
 from cort.models.layout import identity
 from cort.models.shards import Job, ModelOptions, compute_shard, refuse_others, table_writer
 from cort.models.tokenizer import fingerprint
@@ -37,17 +37,12 @@ from cort.runtime.errors import input_error
 from cort.runtime.sections import ArrowFile, Maybe, ParquetFile, Several, TrecFile
 
 if TYPE_CHECKING:
-    import torch
     from torch import Tensor
 
     from cort.models.cross_encoder import Pairs
     from cort.models.rerankers import Reranker
 
 log = logging.getLogger(__name__)
-
-#: rows of queries, and of passages
-Places: TypeAlias = tuple[Integers, Integers]
-Scorer: TypeAlias = "Callable[[Integers, Integers], Tensor]"
 
 # Pairs of a block; on GPUs, blocks change the last bits of the scores.
 BLOCK = 8_192
@@ -76,24 +71,20 @@ class Scoring:
     """
 
     def __init__(
-        self, options: Options, model: Reranker, pairs: Pairs, table: pa.Table, source: str, places: Places
+        self,
+        options: Options,
+        model: Reranker,
+        pairs: Pairs,
+        table: pa.Table,
+        source: str,
+        places: tuple[Integers, Integers],
     ) -> None:
         order = pairs.order(*places)
         self.places = places[0][order], places[1][order]
         self._options, self._model, self._pairs, self._source = options, model, pairs, source
         self._table = table.take(order)
-        self._known: KnownScores | None = None
-
-    @cache  # noqa: B019 - there is one for a process
-    def _scorer(self, device: torch.device, precision: str) -> tuple[Scorer, Scores]:
-        """Return what scores pairs on a device, and the scores that are known."""
-        from cort.models.transformer import name_of
-
-        settings = {"device": name_of(device), "precision": precision}
-        identify = partial(identity, "cort.score", settings, (), self._options.model)
-        keys = keys_of(self._pairs.queries, self._pairs.passages, self.places)
-        self._known = KnownScores(self._options.output_known, identify, keys)
-        return self._pairs.scorer(self._model, device), self._known.find()
+        self._known = KnownScores(options.output_known, keys_of(pairs.queries, pairs.passages, self.places))
+        self._score: Callable[[Integers, Integers], Tensor] | None = None
 
     def compute(self, job: Job, rows: Integers) -> pa.RecordBatch:
         """Score consecutive rows.
@@ -102,14 +93,17 @@ class Scoring:
         """
         import torch
 
-        first = self._known is None
-        score, known = self._scorer(job.device, job.precision)
-        if first:
-            job.counter.reach(job.counter.count + int(np.isfinite(known[rows[0] :]).sum()))
-        scores = known[rows]  # (rows,)
+        from cort.models.transformer import name_of
+
+        if self._score is None:
+            settings = {"device": name_of(job.device), "precision": job.precision}
+            self._scores = self._known.find(partial(identity, "cort.score", settings, (), self._options.model))
+            self._score = self._pairs.scorer(self._model, job.device)
+            job.counter.reach(job.counter.count + int(np.isfinite(self._scores[rows[0] :]).sum()))
+        scores = self._scores[rows]  # (rows,)
         if len(new := rows[np.isnan(scores)]):
             with torch.inference_mode():
-                scores[np.isnan(scores)] = score(*(place[new] for place in self.places)).float().cpu().numpy()
+                scores[np.isnan(scores)] = self._score(*(place[new] for place in self.places)).float().cpu().numpy()
             if self._pairs.shared:
                 job.counter.advance(len(new))
         part = self._table.slice(int(rows[0]), len(rows))
@@ -123,7 +117,7 @@ class Scoring:
         scores = pa.Table.from_batches(batches, tables.SCORES)
         parts = scores.sort_by(BY_IDS).to_batches(BLOCK)
         table_writer(self._options.output, tables.SCORES)(iter(parts), count, precision)
-        if self._known:
+        if self._score:
             self._known.keep(scores["score"].to_numpy())
 
 

@@ -15,13 +15,12 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-import numpy as np
 import pyarrow as pa
 
 from cort.config.models import Cleaned
 from cort.formats import tables
 from cort.formats.cleaning import Form
-from cort.formats.shards import write_tokens
+from cort.formats.shards import Tokens, write_tokens
 from cort.models.layout import read_prompts
 from cort.models.tokenizer import encode, fingerprint, load_tokenizer
 from cort.models.truncation import write_lengths
@@ -77,16 +76,10 @@ def stage(options: Options) -> None:
     """Tokenize the texts and write their token ids."""
     os.environ["TOKENIZERS_PARALLELISM"] = "true" if options.threads > 1 else "false"
     os.environ["RAYON_NUM_THREADS"] = str(options.threads)
-    parts, started = [np.empty(0, np.int32)], time.monotonic()
-
-    def measured() -> Iterator[tuple[pa.Array, pa.ListArray]]:
-        for ids, tokens in token_batches(options.tokenizer, options.texts, options.cleaning):
-            parts.append(tokens.value_lengths().to_numpy())
-            yield ids, tokens
-
-    rows = write_tokens(options.output, measured(), fingerprint(options.tokenizer))
+    batches, started = token_batches(options.tokenizer, options.texts, options.cleaning), time.monotonic()
+    rows = write_tokens(options.output, batches, fingerprint(options.tokenizer))
     speed = rows / options.threads / (time.monotonic() - started)
-    lengths = np.concatenate(parts)
+    lengths = Tokens(options.output).lengths
     if options.output_lengths:
         write_lengths(options.output_lengths, lengths)
     mean = lengths.sum() / max(rows, 1)

@@ -9,19 +9,19 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from filelock import FileLock
 
 from tests.support import forking, quick_java
-from tests.support.common import command_line, write_rows
-from tests.support.released import BERT, write_t5
+from tests.support.common import BERT, command_line, write_rows
 from tests.support.sandbox import TINY, copy_with_tiny
-from tests.support.small import encoder_settings, pair_settings
 from tests.tiny.generate import word
 
 # No test may reach for the network. Set before any library reads it.
@@ -142,10 +142,23 @@ def mount_disk():
         subprocess.run(["umount", folder], check=True)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def searches_start_at_once():
+    """Those of Lucene in this process; in others, builds see to it."""
+    from cort.retrieval import lucene
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lucene, "sys", SimpleNamespace(executable=str(forking.FORKED / "python")))
+        yield
+
+
 @pytest.fixture
 def real_starts(monkeypatch):
     """Start stages as users do: their signals, deaths, rights and memory are those of processes of their own."""
+    from cort.retrieval import lucene
+
     monkeypatch.delenv(forking.HOOK)
+    monkeypatch.setattr(lucene, "sys", sys)
 
 
 @pytest.fixture(scope="session")
@@ -255,6 +268,8 @@ def lm(make_base_model):
 @pytest.fixture(scope="session")
 def t5(lm, tmp_path_factory):
     """Folder of a T5 of 2 + 2 layers x 32 with the tokenizer of `lm`, random weights."""
+    from tests.support.released import write_t5
+
     return write_t5(tmp_path_factory.mktemp("t5") / "model", lm)
 
 
@@ -282,6 +297,7 @@ def saved(model, folder):
 def make_encoder(lm, tmp_path_factory):
     """Save a new encoder with random weights; its folder."""
     from cort.models.encoder import new_encoder
+    from tests.support.small import encoder_settings
 
     def build(pooling="mean", dimension=8, query_length=12, passage_length=16, *, seed=3, model=lm, **more):
         cleaning = more.pop("cleaning", "raw")
@@ -295,6 +311,7 @@ def make_encoder(lm, tmp_path_factory):
 def make_reranker(lm, tmp_path_factory):
     """Save a new re-ranker, a cross-encoder unless settings say otherwise, with random weights; its folder."""
     from cort.models.rerankers import new_reranker
+    from tests.support.small import pair_settings
 
     def build(query_length=8, max_length=24, seed=4, model=lm, **settings):
         new = new_reranker(model, pair_settings(query_length, max_length, **settings), seed)

@@ -21,9 +21,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 #: row numbers, and numbers of tokens by row
-Rows: TypeAlias = npt.NDArray[np.integer]
-Lengths: TypeAlias = npt.NDArray[np.integer]
-Ids: TypeAlias = npt.NDArray[np.int32]
+Rows: TypeAlias = Integers
+Lengths: TypeAlias = Integers
 
 # Padded tokens per batch: few fit in a CPU's cache, many fill a GPU, but more need more padding (for SQuAD's passages
 # sorted by length, 0.1 % at 1,024, 2 % at 16,384, 7 % at 65,536; unsorted 67 %). On one core of an EPYC, 1,024 to 4,096
@@ -56,7 +55,7 @@ class Part(NamedTuple):
         around = before, after
         return self._replace(rows=np.pad(self.rows, around), counts=np.pad(self.counts, around))
 
-    def ids(self) -> Ids:
+    def ids(self) -> npt.NDArray[np.int32]:
         """Concatenate the tokens of all sequences, (sum of counts,)."""
         if isinstance(self.source, Tokens):
             return self.source.beginnings(self.rows, self.counts)

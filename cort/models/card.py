@@ -50,16 +50,15 @@ class Origin(NamedTuple):
 
         :param name: of the model on a hub; by default the base model that the card names.
         """
+        from huggingface_hub import metadata_load
+
         card = folder / CARD
-        found: Any = {}
-        if card.is_file():
-            parts = card.read_text(encoding="utf-8", errors="replace").split("---\n", 2)
-            try:
-                found = yaml.safe_load(parts[1]) if len(parts) == 3 and not parts[0].strip() else {}
-            except yaml.YAMLError:
-                log.warning("%s: its header is no YAML; the licence of the model remains unknown", card)
-        values = (found.get(key) if isinstance(found, dict) else None for key in cls._fields)
-        named, terms = (value if isinstance(value, str) else None for value in values)
+        try:
+            found = (metadata_load(card) if card.is_file() else None) or {}
+        except (yaml.YAMLError, ValueError):
+            log.warning("%s: its header cannot be read; the licence of the model remains unknown", card)
+            found = {}
+        named, terms = (value if isinstance(value := found.get(key), str) else None for key in cls._fields)
         return cls(name or named, terms)
 
     def write(self, folder: Path) -> None:

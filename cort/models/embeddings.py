@@ -5,7 +5,6 @@ Vectors are kept in a file that all experiments share, by model, dimension and t
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -16,11 +15,10 @@ import numpy.typing as npt
 import openai
 from openai.types import CreateEmbeddingResponse
 
-from cort.config.collection import TextLimits
+from cort.config.collection import RequestLimits, TextLimits
 from cort.config.models import Service
 from cort.models.service import (
     Answers,
-    Needed,
     Unusable,
     batches_of,
     kept_answers,
@@ -67,12 +65,18 @@ def embed(read: Callable[[], Iterable[Block]], service: Asked, cache: str) -> It
     """
     kept: Answers[bytes]
     with kept_answers(cache, TABLE) as kept:
-        needed, normalized, width = _count(read(), service, kept), 0, service.dimension
-        refuse_more(needed, service)
-        with Counter(needed.texts, "texts") as counter:
+
+        async def ask_one(client: openai.AsyncOpenAI, batch: list[str]) -> int:
+            rows = await _request(client, batch, service)
+            kept.keep((_key(service, text), row.tobytes()) for text, row in zip(batch, rows, strict=True))
+            return len(batch)
+
+        (total, requests, tokens), normalized, width = _count(read(), service, kept), 0, service.dimension
+        refuse_more(total, requests, tokens, service)
+        with Counter(total, "texts") as counter:
             for ids, texts in read():
                 if missing := _missing(texts, service, kept):
-                    asyncio.run(_ask_all(missing, service, kept, counter))
+                    send(batches_of(missing, service), ask_one, counter, service, MODEL)
                 matrix = _read(texts, service, kept, width)
                 width = matrix.shape[1]
                 if service.similarity == "cosine":
@@ -94,7 +98,7 @@ def embed_now(texts: Sequence[str], service: Service) -> Vectors:
         return len(batch)
 
     with Counter(0, "texts") as counter:
-        asyncio.run(send([texts], ask_one, counter, at_once=1, per_minute=None, model=MODEL))
+        send([texts], ask_one, counter, RequestLimits(), MODEL)
     matrix = np.stack(found)
     if service.similarity == "cosine":
         normalize(matrix)
@@ -117,35 +121,21 @@ def _missing(texts: Iterable[str], service: Service, kept: Answers[bytes]) -> li
     return [text for text in dict.fromkeys(texts) if text.strip() and kept.get(_key(service, text)) is None]
 
 
-def _count(blocks: Iterable[Block], service: Asked, kept: Answers[bytes]) -> Needed:
+def _count(blocks: Iterable[Block], service: Asked, kept: Answers[bytes]) -> tuple[int, int, int]:
+    """Count the texts, requests and tokens that are needed."""
     texts = requests = tokens = 0
     for _, block in blocks:
         for batch in batches_of(_missing(block, service, kept), service):
             texts, requests = texts + len(batch), requests + 1
             tokens += sum(map(tokens_of, batch))
-    return Needed(texts, requests, tokens)
+    return texts, requests, tokens
 
 
 async def _request(client: openai.AsyncOpenAI, batch: Sequence[str], service: Service) -> list[Vectors]:
-    """Ask for the vectors of some texts, (e,) each."""
+    """Ask for the vectors of some texts, check them, and put them, (e,) each, into the order of the texts."""
     given: dict[str, Any] = {} if service.dimension is None else {"dimensions": service.dimension}
     with naming_size(f"{len(batch)} texts, the longest of about {max(map(tokens_of, batch))} tokens"):
         reply = await client.embeddings.create(model=service.endpoint, input=list(batch), **given)
-    return _vectors_of(reply, batch, service)
-
-
-async def _ask_all(texts: Sequence[str], service: Asked, kept: Answers[bytes], counter: Counter) -> None:
-    async def ask_one(client: openai.AsyncOpenAI, batch: list[str]) -> int:
-        rows = await _request(client, batch, service)
-        kept.keep((_key(service, text), row.tobytes()) for text, row in zip(batch, rows, strict=True))
-        return len(batch)
-
-    batches = batches_of(texts, service)
-    await send(batches, ask_one, counter, service.at_once, service.requests_per_minute, MODEL)
-
-
-def _vectors_of(reply: object, batch: Sequence[str], service: Service) -> list[Vectors]:
-    """Check an answer, and put its vectors, (e,) each, into the order of the texts."""
     if not isinstance(reply, CreateEmbeddingResponse) or not isinstance(reply.data, list):
         raise Unusable("no vectors (HTML or other JSON)")
     if sorted(one.index for one in reply.data) != list(range(len(batch))):
@@ -161,14 +151,13 @@ def _vectors_of(reply: object, batch: Sequence[str], service: Service) -> list[V
 
 def _read(texts: Sequence[str], service: Service, kept: Answers[bytes], width: int | None) -> Vectors:
     """Return the vectors of a block, (texts, e)."""
-    stored = (kept.get(_key(service, text)) for text in texts)
-    rows = [None if vector is None else np.frombuffer(vector, np.float32) for vector in stored]
-    widths = {len(row) for row in rows if row is not None} | ({width} if width else set())
+    stored = enumerate(kept.get(_key(service, text)) for text in texts)
+    rows = {place: np.frombuffer(vector, np.float32) for place, vector in stored if vector is not None}
+    widths = {*map(len, rows.values())} | ({width} if width else set())
     if len(widths) > 1:
         fix = "set `dimension`, or name a model that keeps to one"
-        raise input_error("encoders.endpoint", f"vectors of {sorted(widths)} numbers", "one length", fix)
-    matrix = np.zeros((len(rows), *(widths or {1})), np.float32)  # (texts, e)
-    for place, row in enumerate(rows):
-        if row is not None:
-            matrix[place] = row
+        raise input_error(MODEL, f"vectors of {sorted(widths)} numbers", "one length", fix)
+    matrix = np.zeros((len(texts), *(widths or {1})), np.float32)  # (texts, e)
+    for place, row in rows.items():
+        matrix[place] = row
     return matrix

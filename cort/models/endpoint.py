@@ -6,10 +6,9 @@ process asks at a time, so that limits hold. Address and key come from the envir
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import openai
@@ -44,8 +43,14 @@ def ask(prompt: str, texts: Sequence[str], endpoint: LanguageModel, cache: str) 
         if len(missing) > endpoint.max_requests:
             found, fix = f"{len(missing)} requests needed", "raise it, or ask for less (`sample`, `depth`)"
             raise input_error("endpoint.max_requests", found, f"at most {endpoint.max_requests}", fix)
+
+        async def ask_one(client: openai.AsyncOpenAI, text: str) -> int:
+            kept.keep([(keys[text], await _answer(client, prompt + text, endpoint.model))])
+            return 1
+
         if missing:
-            asyncio.run(_ask_all(prompt, missing, endpoint, lambda text, answer: kept.keep([(keys[text], answer)])))
+            with Counter(len(missing), "answers") as counter:
+                send(missing, ask_one, counter, endpoint, "endpoint.model")
         return [_cleaned(kept.get(keys[text]) or "") for text in texts]
 
 
@@ -61,16 +66,9 @@ def _cleaned(answer: str) -> str:
     return " ".join(THOUGHTS.sub("", answer).replace("\0", " ").split())
 
 
-async def _ask_all(prompt: str, texts: list[str], endpoint: LanguageModel, store: Callable[[str, str], None]) -> None:
-    """Ask about texts that are all different, and store each answer."""
-
-    async def ask_one(client: openai.AsyncOpenAI, text: str) -> int:
-        messages: Any = [{"role": "user", "content": prompt + text}]
-        reply = await client.chat.completions.create(model=endpoint.model, messages=messages, temperature=0)
-        if not isinstance(reply, ChatCompletion) or not reply.choices:
-            raise Unusable("no answer of a model (HTML or other JSON)")
-        store(text, (reply.choices[0].message.content or "").encode(errors="replace").decode())
-        return 1
-
-    with Counter(len(texts), "answers") as counter:
-        await send(texts, ask_one, counter, endpoint.at_once, endpoint.requests_per_minute, "endpoint.model")
+async def _answer(client: openai.AsyncOpenAI, question: str, model: str) -> str:
+    messages: Any = [{"role": "user", "content": question}]
+    reply = await client.chat.completions.create(model=model, messages=messages, temperature=0)
+    if not isinstance(reply, ChatCompletion) or not reply.choices:
+        raise Unusable("no answer of a model (HTML or other JSON)")
+    return (reply.choices[0].message.content or "").encode(errors="replace").decode()

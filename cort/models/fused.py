@@ -6,6 +6,7 @@ activation: encoding with MiniLM on one core of an AMD EPYC takes four fifths of
 
 from __future__ import annotations
 
+import copy
 from functools import cache
 from typing import Any
 
@@ -74,17 +75,16 @@ def _gelu(activation: object) -> tuple[str, str] | None:
 @cache
 def is_right(kind: torch.dtype) -> bool:
     """Tell whether torch has these layers for numbers of a type on this processor, and they compute what its own do."""
-    generator = torch.Generator().manual_seed(1)
-    weight, states, bias = (torch.randn(rows, SIZE, generator=generator).to(kind) for rows in (SIZE, 8, 1))
+    # The global random state stays as it is.
+    with torch.random.fork_rng([]):
+        torch.manual_seed(1)
+        layer, states = nn.Linear(SIZE, SIZE), torch.randn(8, SIZE)
 
     def compute(kind: torch.dtype, _: torch.device) -> Tensor:
-        inputs, factors, added = (part.to(kind) for part in (states, weight / SIZE**0.5, bias[0]))
+        own, inputs = copy.deepcopy(layer).to(kind), states.to(kind)
         if kind == torch.float64:
-            return functional.gelu(functional.linear(inputs, factors, added))  # (8, SIZE)
-        # Elsewhere, a new layer would draw its weights from the global random state.
-        layer = nn.Linear(SIZE, SIZE, device="meta")
-        layer.weight, layer.bias = nn.Parameter(factors), nn.Parameter(added)
-        found: Tensor = FusedLinear(layer, ("gelu", "none"))(inputs)
+            return functional.gelu(own(inputs))  # (8, SIZE)
+        found: Tensor = FusedLinear(own, ("gelu", "none"))(inputs)
         return found
 
     with torch.no_grad():

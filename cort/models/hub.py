@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -78,13 +78,12 @@ def open_tokenizer(folder: Path, tokenizer: Any = None) -> Any:
     return tokenizer
 
 
-def save_plain(source: Path, load: Callable[[], Any], output: Path) -> Any:
-    """Load a transformers model, and save it with its tokenizer into a folder; returns the model."""
-    tokenizer, model = open_tokenizer(source), load()
+def save_plain(source: Path, model: Any, output: Path) -> None:
+    """Save a transformers model with its tokenizer into a folder."""
+    tokenizer = open_tokenizer(source)
     check_vocabulary(source, max(tokenizer.get_vocab().values()) + 1, model.get_input_embeddings().num_embeddings)
     tokenizer.save_pretrained(output)
     model.save_pretrained(output)
-    return model
 
 
 def _add_promised_tokens(settings: Settings, tokenizer: Any) -> None:

@@ -20,12 +20,12 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.nn import functional
 
-from cort.formats.artifacts import write_artifact
+from cort.formats.artifacts import read_artifact, write_artifact
 from cort.formats.shards import Tokens
 from cort.models.batching import Lengths, Part, Sequences, constant, widths_of
 from cort.models.cross_encoder import Pairs
 from cort.models.layout import tokenizer_folder
-from cort.models.loading import load_transformer, read_settings
+from cort.models.loading import load_transformer
 from cort.models.settings import PairSettings
 from cort.models.tokenizer import load_template
 
@@ -64,7 +64,8 @@ class KernelPooling(nn.Module):
     def load(cls, folder: str | Path, _: str = "fp32") -> KernelPooling:
         """Load a model folder in evaluation mode, always in single precision."""
         weights = load_file(Path(folder) / WEIGHTS)
-        model = cls(torch.empty_like(weights["vectors.weight"]), read_settings(folder), folder)
+        settings = read_artifact(Path(folder) / PairSettings.FILE, PairSettings)
+        model = cls(torch.empty_like(weights["vectors.weight"]), settings, folder)
         model.load_state_dict(weights)
         return model.eval()
 

@@ -8,7 +8,6 @@ files in its folder are read, too. Those that are damaged or of another computat
 import hashlib
 import logging
 from collections.abc import Callable, Iterator
-from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -47,19 +46,21 @@ class KnownScores:
     """The scores that jobs have left in a folder.
 
     :param path: where the scores of this job are kept for later ones; None to keep none.
-    :param identify: describes all that determines scores of texts. It is called at most once, and only with a `path`.
     :param keys: of the pairs of this job.
     """
 
-    def __init__(self, path: str | None, identify: Callable[[], str], keys: pa.Array) -> None:
-        self._path, self._keys = Path(path) if path else None, keys
-        self._identify = cache(lambda: identify().encode())
+    def __init__(self, path: str | None, keys: pa.Array) -> None:
+        self._path, self._keys, self._schema = Path(path) if path else None, keys, SCHEMA
 
-    def find(self) -> Scores:
-        """Return the scores of all pairs, NaN for those that have none."""
+    def find(self, identify: Callable[[], str]) -> Scores:
+        """Return the scores of all pairs, NaN for those that have none.
+
+        :param identify: describes all that determines scores of texts.
+        """
         scores = np.full(len(self._keys), np.nan, np.float32)
         if self._path is None:
             return scores
+        self._schema = SCHEMA.with_metadata({IDENTITY: identify()})
         for path in sorted(self._path.parent.glob("*.arrow")):
             for table in self._read(path):
                 places = pc.index_in(self._keys, value_set=table["pair"])
@@ -69,18 +70,15 @@ class KnownScores:
         return scores
 
     def keep(self, scores: Scores) -> None:
-        """Add the scores of all pairs to those that the file has."""
+        """Add the scores of all pairs to those that the file has, after `find`."""
         if self._path is None:
             return
         others = [
             table.filter(pc.invert(pc.is_in(table["pair"], value_set=self._keys))) for table in self._read(self._path)
         ]
-        with arrow_writer(self._path, self._schema()) as file:
-            for table in (*others, pa.table([self._keys, scores], schema=self._schema())):
+        with arrow_writer(self._path, self._schema) as file:
+            for table in (*others, pa.table([self._keys, scores], schema=self._schema)):
                 file.write_table(table)
-
-    def _schema(self) -> pa.Schema:
-        return SCHEMA.with_metadata({IDENTITY: self._identify()})
 
     def _read(self, path: Path) -> Iterator[pa.Table]:
         """Yield the scores in a file, if there is one of this computation."""
@@ -91,5 +89,5 @@ class KnownScores:
         except InputError as error:
             log.warning("%s", error)
             return
-        if table.schema.equals(self._schema(), check_metadata=True):
+        if table.schema.equals(self._schema, check_metadata=True):
             yield table

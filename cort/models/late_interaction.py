@@ -33,7 +33,7 @@ from cort.models.layout import model_fingerprint
 from cort.models.modules import KINDS, MODULE_CLASSES, WEIGHTS, TextModel, route
 from cort.models.settings import PairSettings
 from cort.models.tokenizer import load_tokenizer, special_id
-from cort.models.transformer import forward_apart, forward_by_length, single
+from cort.models.transformer import forward_apart, forward_by_length
 
 # Pairs whose tokens are compared at once; the vectors of each pair are copied.
 COMPARED_AT_ONCE = 1_024
@@ -67,12 +67,12 @@ class WeightedTokens(nn.Module):
     def forward(self, features: dict[str, Any], task: str | None = None) -> dict[str, Any]:
         """Replace ``token_embeddings`` (batch, length, width), and add them without weights, and the weights."""
         states = features["token_embeddings"]
-        vectors = single(self.vectors(states))  # (batch, length, size)
+        vectors = self.vectors(states)  # (batch, length, size)
         if self.settings["unit_length"]:
             vectors = functional.normalize(vectors, dim=-1)
         if task != "query":
             return {**features, "token_embeddings": vectors}
-        weights = functional.softplus(single(self.weights(states)))  # (batch, length, 1)
+        weights = functional.softplus(self.weights(states))  # (batch, length, 1)
         more = {"token_vectors": vectors, "token_weights": weights.squeeze(-1)}
         return {**features, "token_embeddings": vectors * weights, **more}
 
@@ -129,7 +129,7 @@ class LateInteraction(TextModel):
             batch = {**batch, "token_type_ids": segments.clamp(min=0), "attention_mask": attended, "packing": None}
             batch["query_expansion_positions"] = added
         features = self.run(batch)
-        vectors = single(features.get("token_vectors", features["token_embeddings"]))  # (batch, length, dimension)
+        vectors = features.get("token_vectors", features["token_embeddings"])  # (batch, length, dimension)
         counts = features["attention_mask"].to(vectors.dtype)  # (batch, length)
         weights = features.get("token_weights", 1) * counts  # (batch, length)
         weighted = torch.cat([vectors, weights.unsqueeze(-1)], dim=-1)  # (batch, length, dimension + 1)
@@ -225,23 +225,20 @@ class InteractingPairs(Pairs):
     def scorer(self, model: nn.Module, device: torch.device) -> Callable[[Rows, Rows], Tensor]:
         """Make a function that scores consecutive pairs in the `order`, and encodes a text of each block once."""
         at_once = self._at_once("query")
-        held, rows = torch.empty(0), np.empty(0, np.int64)
+        held: dict[int, Tensor] = {}  # row of a query in the block -> its vectors
 
         def score(queries: Rows, passages: Rows) -> Tensor:
-            nonlocal held, rows
             parts = []
             for some in self._runs(queries, passages):
-                needed = np.unique(queries[some])
-                if len(rows) and rows[0] // at_once != needed[0] // at_once:
-                    rows = rows[:0]
-                if len(new := np.setdiff1d(needed, rows)):
-                    encoded = self._encode(model, "query", new, device)
-                    held = torch.cat([held[: len(rows)], encoded]) if len(rows) else encoded
-                    rows = np.concatenate([rows, new])
-                distinct, of = np.unique(passages[some], return_inverse=True)
-                by_row = np.argsort(rows)
-                places = by_row[np.searchsorted(rows, queries[some], sorter=by_row)], of
-                parts.append(self._compare(held, self._encode(model, "passage", distinct, device), *places))
+                needed, query_of = np.unique(queries[some], return_inverse=True)
+                distinct, passage_of = np.unique(passages[some], return_inverse=True)
+                if held and next(iter(held)) // at_once != needed[0] // at_once:
+                    held.clear()
+                if new := [row for row in needed.tolist() if row not in held]:
+                    held.update(zip(new, self._encode(model, "query", np.array(new), device), strict=True))
+                vectors = torch.stack([held[row] for row in needed.tolist()])
+                others = self._encode(model, "passage", distinct, device)
+                parts.append(self._compare(vectors, others, query_of, passage_of))
             return torch.cat(parts)
 
         return score

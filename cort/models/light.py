@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -19,9 +18,6 @@ from cort.models.tokenizer import Template
 
 #: (e,), or (texts, e)
 Vectors: TypeAlias = npt.NDArray[np.float32]
-Ids: TypeAlias = npt.NDArray[np.int32]
-Weights: TypeAlias = Mapping[str, Vectors]
-Config: TypeAlias = Mapping[str, Any]
 
 ACTIVATIONS: dict[str, Callable[[Vectors], Vectors]] = {
     "torch.nn.modules.activation.Tanh": np.tanh,
@@ -32,55 +28,36 @@ STATIC = "StaticEmbedding"
 PLAIN = Template((), (), (), 0, 0)
 
 
-def mean(ids: Ids, *, weights: Weights, **_: Any) -> Vectors:
-    """Average the vectors of a text's tokens; zeros for an empty text."""
-    result: Vectors = weights["embedding.weight"][ids].sum(0) / np.float32(max(len(ids), 1))
-    return result
-
-
-def dense(vectors: Vectors, *, config: Config, weights: Weights) -> Vectors:
-    """Project vectors."""
-    projected: Vectors = vectors @ weights["linear.weight"].T + weights.get("linear.bias", 0)
-    return ACTIVATIONS[config["activation_function"]](projected)
-
-
-def normalize(vectors: Vectors) -> Vectors:
-    """Scale vectors to length 1, except for zeros; in double precision, in which all processors give the same."""
-    lengths = np.linalg.norm(vectors.astype(np.float64), axis=-1, keepdims=True)
-    result: Vectors = (vectors / np.maximum(lengths, 1e-12)).astype(np.float32)
-    return result
-
-
-#: modules -> what they do with the ids or the vector of a text
-LAYERS: dict[str, Callable[..., Vectors]] = {STATIC: mean, "Dense": dense}
-
-
 class LightEncoder:
-    """An encoder of texts, one by one; its results are in fp32.
+    """An encoder of texts, one by one, by static embeddings and projections; its results are in fp32.
 
     :ivar unit_length: as that of `cort.models.encoder.Encoder`, whose interface it has.
     """
 
     transformer = None
 
-    def __init__(self, folder: Path, modules: Sequence[Module]) -> None:
+    def __init__(self, folder: Path, embedding: Module, projections: Sequence[Module]) -> None:
         self.unit_length: bool = Settings(folder / PROMPTS).get("similarity_fn_name") != "dot"
-        self._layers = [
-            partial(LAYERS[module.name], config=_config(module), weights=_weights(module)) for module in modules
-        ]
-        self._layers += [partial(normalize)] * self.unit_length
+        self._embeddings = _weights(embedding)["embedding.weight"]  # (vocabulary, width)
+        self._projections = [(_weights(one), ACTIVATIONS[_activation(one)]) for one in projections]
         self._libraries = ThreadpoolController()
 
-    def __call__(self, texts: Iterable[Ids]) -> Vectors:
+    def __call__(self, texts: Iterable[npt.NDArray[np.int32]]) -> Vectors:
         """Map the token ids of texts to their vectors, (texts, e)."""
         # Threads cost more than they gain for so few tokens.
         with self._libraries.limit(limits=1, user_api="blas"):
             return np.array([self._vector(ids) for ids in texts])
 
-    def _vector(self, state: Any) -> Vectors:
-        for layer in self._layers:
-            state = layer(state)
-        return np.asarray(state)
+    def _vector(self, ids: npt.NDArray[np.int32]) -> Vectors:
+        """Compute the mean of the tokens' vectors, project it, and scale it to length 1; no tokens give zeros."""
+        vector: Vectors = self._embeddings[ids].sum(0) / np.float32(max(len(ids), 1))
+        for weights, activation in self._projections:
+            vector = activation(vector @ weights["linear.weight"].T + weights.get("linear.bias", 0))
+        if self.unit_length:
+            # In double precision, in which all processors give the same.
+            length = np.linalg.norm(vector.astype(np.float64), axis=-1)
+            vector = (vector / np.maximum(length, 1e-12)).astype(np.float32)
+        return vector
 
     @property
     def dimension(self) -> int:
@@ -108,16 +85,15 @@ def static_encoder(folder: str | Path) -> LightEncoder | None:
     modules = modules_of(folder)
     if not modules or modules[0].name != STATIC or modules[0] != modules_of(folder, "query")[0]:
         return None
-    if modules[-1].name == "Normalize":
-        modules.pop()
-    known = all(one.name == "Dense" and _config(one)["activation_function"] in ACTIVATIONS for one in modules[1:])
-    return LightEncoder(Path(folder), modules) if known else None
+    embedding, *others = modules[:-1] if modules[-1].name == "Normalize" else modules
+    known = all(one.name == "Dense" and _activation(one) in ACTIVATIONS for one in others)
+    return LightEncoder(Path(folder), embedding, others) if known else None
 
 
-def _config(module: Module) -> Config:
-    return Settings(module.folder / "config.json").values
+def _activation(dense: Module) -> str:
+    return str(Settings(dense.folder / "config.json").values["activation_function"])
 
 
-def _weights(module: Module) -> Weights:
-    files = module.folder.glob("model.safetensors")
-    return {name: weight.astype(np.float32, copy=False) for path in files for name, weight in load_file(path).items()}
+def _weights(module: Module) -> dict[str, Vectors]:
+    weights = load_file(module.folder / "model.safetensors")
+    return {name: weight.astype(np.float32, copy=False) for name, weight in weights.items()}

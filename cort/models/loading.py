@@ -11,9 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from cort.formats.artifacts import read_json
 from cort.models.layout import Settings, check_model, refusing
-from cort.models.settings import FIX, PairSettings
+from cort.models.settings import FIX
 from cort.runtime.errors import COMPLAINT_LENGTH, InputError, input_error, shorten
 from cort.runtime.imports import uncollected
 
@@ -192,8 +191,3 @@ def check_tensors(source: str | Path, tensors: Mapping[str, Tensor], wanted: Map
 
 def _other_shape(source: str | Path, name: str, found: Iterable[int], wanted: Iterable[int], fix: str) -> InputError:
     return input_error(source, f"{shorten(name)[1:-1]} of shape {tuple(found)}", str(tuple(wanted)), fix)
-
-
-def read_settings(folder: str | Path) -> PairSettings:
-    """Read the settings of a re-ranker that sentence-transformers does not have, as this project wrote them."""
-    return PairSettings(**read_json(Path(folder) / PairSettings.FILE, FIX).of(dict))

@@ -127,7 +127,7 @@ class TextModel(nn.Module):
     @property
     def transformer(self) -> Any:
         """The transformer that reads passages; None for static embeddings."""
-        return next((module.model for module in route(self.saved, "passage") if hasattr(module, "model")), None)
+        return self.reader("passage")
 
     def reader(self, kind: str) -> Any:
         """Return the transformer that reads texts of a kind; None for static embeddings."""

@@ -46,8 +46,13 @@ PROBES = ("a", "a title. And a text: 1 2 3?", "b a " + "a b " * 1_000)
 FIRST = np.zeros(1, np.int64)
 
 
-#: kinds of models that sentence-transformers has, besides cross-encoders
-MODELS: dict[str, type[TextModel]] = {"dense": Encoder, "sparse": SparseEncoder, "late_interaction": LateInteraction}
+#: kinds of models that sentence-transformers has
+MODELS: dict[str, type[TextModel]] = {
+    "dense": Encoder,
+    "sparse": SparseEncoder,
+    "late_interaction": LateInteraction,
+    "cross_encoder": CrossEncoder,
+}
 
 
 def load_released(folder: Path, kind: str, wanted: Mapping[str, Any]) -> Any:
@@ -56,7 +61,7 @@ def load_released(folder: Path, kind: str, wanted: Mapping[str, Any]) -> Any:
     :param wanted: settings, and names of prompts, that the user prefers to those in the model's files.
     :raises InputError: names what cannot be read, or what the model does not have.
     """
-    stored = MODELS[kind].kind if kind in MODELS else kind
+    stored = MODELS[kind].kind
     check_released(folder, stored)
     if kind == "late_interaction" and is_encoder(folder):
         model = _of_tokens(load_modules(folder, "encoder", AS_STORED))

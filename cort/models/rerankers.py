@@ -10,7 +10,6 @@ from cort.models.cross_encoder import CrossEncoder, new_cross_encoder
 from cort.models.kernel_pooling import KernelPooling, new_kernel_pooling
 from cort.models.late_interaction import LateInteraction, new_late_interaction
 from cort.models.layout import CLASSES, class_of, has_modules
-from cort.models.loading import read_settings
 from cort.models.settings import PairSettings
 from cort.runtime.errors import input_error
 
@@ -18,17 +17,12 @@ from cort.runtime.errors import input_error
 Reranker: TypeAlias = CrossEncoder | LateInteraction | KernelPooling
 
 
-RERANKERS: dict[str, type[Reranker]] = {
-    "cross_encoder": CrossEncoder,
-    "late_interaction": LateInteraction,
-    "knrm": KernelPooling,
-    "conv_knrm": KernelPooling,
-}
-NEW: dict[str, Callable[[str | Path, PairSettings, int, str], Reranker]] = {
-    "cross_encoder": new_cross_encoder,
-    "late_interaction": new_late_interaction,
-    "knrm": new_kernel_pooling,
-    "conv_knrm": new_kernel_pooling,
+New: TypeAlias = Callable[[str | Path, PairSettings, int, str], Reranker]
+RERANKERS: dict[str, tuple[type[Reranker], New]] = {
+    "cross_encoder": (CrossEncoder, new_cross_encoder),
+    "late_interaction": (LateInteraction, new_late_interaction),
+    "knrm": (KernelPooling, new_kernel_pooling),
+    "conv_knrm": (KernelPooling, new_kernel_pooling),
 }
 
 
@@ -37,19 +31,16 @@ def new_reranker(base_model: str | Path, settings: PairSettings, seed: int, clea
 
     A base model that is itself a re-ranker keeps its own.
     """
-    if settings.kind not in NEW:
+    if settings.kind not in RERANKERS:
         fix = "name a released model as pretrained, or train a cross_encoder"
-        raise input_error("--kind", f"the re-ranker {settings.kind!r}", f"one of {', '.join(NEW)}", fix)
-    if has_modules(base_model):
-        model: Reranker = RERANKERS[settings.kind].load(base_model)
-        model.train()
-        return model
-    return NEW[settings.kind](base_model, settings, seed, cleaning)
+        raise input_error("--kind", f"the re-ranker {settings.kind!r}", f"one of {', '.join(RERANKERS)}", fix)
+    kind, new = RERANKERS[settings.kind]
+    return kind.load(base_model) if has_modules(base_model) else new(base_model, settings, seed, cleaning)
 
 
 def load_reranker(folder: str | Path, precision: str = "fp32") -> Reranker:
     """Load a model folder of any kind in evaluation mode."""
     if (Path(folder) / PairSettings.FILE).is_file():
-        return RERANKERS[read_settings(folder).kind].load(folder, precision)
+        return KernelPooling.load(folder)
     late = class_of(Path(folder)) == CLASSES["late_interaction"]
-    return RERANKERS["late_interaction" if late else "cross_encoder"].load(folder, precision)
+    return (LateInteraction if late else CrossEncoder).load(folder, precision)

@@ -5,7 +5,6 @@ Scores are kept in a file that all experiments share, by model and texts.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
@@ -18,7 +17,6 @@ from pydantic import BaseModel
 from cort.config.collection import TextLimits
 from cort.models.service import (
     Answers,
-    Needed,
     Unusable,
     batches_of,
     kept_answers,
@@ -74,11 +72,18 @@ def score(pairs: Sequence[tuple[str, str]], model: str, limits: TextLimits, cach
                 missing.setdefault(query, {})[passage] = None
         requests = list(_requests(missing, limits))
         number = sum(len(request.passages) for request in requests)
-        needed = Needed(number, len(requests), sum(map(_tokens, requests)))
         log.info("%d of %d pairs to ask for", number, len(pairs))
-        refuse_more(needed, limits)
+        refuse_more(number, len(requests), sum(map(_tokens, requests)), limits)
+
+        async def ask_one(client: openai.AsyncOpenAI, request: Request) -> int:
+            scores = await _ask(client, request, model)
+            asked = (_key(model, request.query, passage) for passage in request.passages)
+            kept.keep(zip(asked, scores, strict=True))
+            return len(request.passages)
+
         if requests:
-            asyncio.run(_ask_all(requests, model, limits, kept, number))
+            with Counter(number, "pairs") as counter:
+                send(requests, ask_one, counter, limits, MODEL)
         return np.array([kept.get(key) for key in keys], np.float32)
 
 
@@ -95,7 +100,7 @@ def score_now(query: str, passages: Sequence[str], model: str, limits: TextLimit
 
     requests = _requests({query: dict.fromkeys(passages)}, limits)
     with Counter(0, "pairs") as counter:
-        asyncio.run(send(requests, ask_one, counter, limits.at_once, limits.requests_per_minute, MODEL))
+        send(requests, ask_one, counter, limits, MODEL)
     return np.array([found[passage] for passage in passages], np.float32)
 
 
@@ -111,19 +116,6 @@ def _requests(passages_of: Mapping[str, Iterable[str]], limits: TextLimits) -> I
 
 def _tokens(request: Request) -> int:
     return tokens_of(request.query) * len(request.passages) + sum(map(tokens_of, request.passages))
-
-
-async def _ask_all(
-    requests: Sequence[Request], model: str, limits: TextLimits, kept: Answers[float], number: int
-) -> None:
-    async def ask_one(client: openai.AsyncOpenAI, request: Request) -> int:
-        scores = await _ask(client, request, model)
-        keys = (_key(model, request.query, passage) for passage in request.passages)
-        kept.keep(zip(keys, scores, strict=True))
-        return len(request.passages)
-
-    with Counter(number, "pairs") as counter:
-        await send(requests, ask_one, counter, limits.at_once, limits.requests_per_minute, MODEL)
 
 
 async def _ask(client: openai.AsyncOpenAI, request: Request, model: str) -> list[float]:

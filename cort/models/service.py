@@ -18,12 +18,12 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, TypeVar
 
 import httpx
 import openai
 
-from cort.config.collection import BYTES_PER_TOKEN, TextLimits
+from cort.config.collection import BYTES_PER_TOKEN, RequestLimits, TextLimits
 from cort.runtime.errors import input_error, reason_of
 from cort.runtime.locks import acquire
 from cort.runtime.progress import Counter
@@ -41,14 +41,6 @@ TOO_MUCH = (400, 413, 422)
 
 class Unusable(ValueError):
     """What a server sent instead of an answer; `str` names it for a message."""
-
-
-class Needed(NamedTuple):
-    """What a job has to ask for: vectors of texts or scores of pairs."""
-
-    texts: int
-    requests: int
-    tokens: int
 
 
 def key_of(*parts: str) -> bytes:
@@ -78,20 +70,17 @@ def batches_of(texts: Iterable[str], limits: TextLimits, extra: int = 0) -> Iter
         yield batch
 
 
-def refuse_more(needed: Needed, limits: TextLimits) -> None:
-    """Log what is needed, and refuse more than is allowed.
+def refuse_more(texts: int, requests: int, tokens: int, limits: TextLimits) -> None:
+    """Log what a job has to ask for, such as scores of pairs of texts, and refuse more than is allowed.
 
     :raises InputError: for more requests or tokens.
     """
     text = "%d texts to ask for: %d requests, about %d tokens; limits: %d requests, %d tokens"
-    log.info(text, *needed, limits.max_requests, limits.max_tokens)
-    for key, number, most in (
-        ("max_requests", needed.requests, limits.max_requests),
-        ("max_tokens", needed.tokens, limits.max_tokens),
-    ):
+    log.info(text, texts, requests, tokens, limits.max_requests, limits.max_tokens)
+    for what, number, most in (("requests", requests, limits.max_requests), ("tokens", tokens, limits.max_tokens)):
         if number > most:
-            found = f"{number} {key.removeprefix('max_')} needed"
-            raise input_error(f"endpoint.{key}", found, f"at most {most}", "raise it, or ask for less")
+            found, fix = f"{number} {what} needed", "raise it, or ask for less"
+            raise input_error(f"endpoint.max_{what}", found, f"at most {most}", fix)
 
 
 @contextmanager
@@ -148,12 +137,11 @@ def kept_answers(path: str, table: str) -> Iterator[Answers[Any]]:
         raise input_error(path, reason_of(error), "a file of answers", "move it away, and call again") from None
 
 
-async def send(
+def send(
     requests: Iterable[Request],
     answer: Callable[[openai.AsyncOpenAI, Request], Awaitable[int]],
     counter: Counter,
-    at_once: int,
-    per_minute: int | None,
+    limits: RequestLimits,
     model: str,
 ) -> None:
     """Send requests, several at once, each with retries while the server is busy or away; stop at the first error.
@@ -163,7 +151,7 @@ async def send(
     :raises InputError: after the answers to requests under way are kept.
     """
     queue, turn = deque(requests), asyncio.Lock()
-    pause = 60 / per_minute if per_minute else 0
+    pause = 60 / limits.requests_per_minute if limits.requests_per_minute else 0
 
     async def wait(_: httpx.Request) -> None:
         # Before every attempt: at most one per pause.
@@ -180,9 +168,11 @@ async def send(
                 queue.clear()
                 raise
 
-    async with open_client(wait) as client:
-        ends = await asyncio.gather(*(work(client) for _ in range(at_once)), return_exceptions=True)
-    for error in filter(None, ends):
+    async def work_at_once() -> list[BaseException | None]:
+        async with open_client(wait) as client:
+            return await asyncio.gather(*(work(client) for _ in range(limits.at_once)), return_exceptions=True)
+
+    for error in filter(None, asyncio.run(work_at_once())):
         raise error
 
 

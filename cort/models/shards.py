@@ -20,7 +20,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from cort.config.fields import PrecisionOrAuto
 from cort.config.models import Precise
 from cort.formats import tables
 from cort.formats.checkpoints import FinishedBlocks, Made
@@ -35,7 +34,7 @@ from cort.runtime.command_line import places_of
 from cort.runtime.devices import lease
 from cort.runtime.errors import input_error, shorten
 from cort.runtime.progress import Counter
-from cort.runtime.sections import ArrowFile, FolderPath, Maybe, Metavar, ParquetFile, Section, Text, Threads, same_as
+from cort.runtime.sections import ArrowFile, FolderPath, Maybe, Metavar, ParquetFile, Text, Threads
 
 if TYPE_CHECKING:
     import torch
@@ -46,20 +45,16 @@ log = logging.getLogger(__name__)
 # affects the last bits.
 TOKEN_BLOCK = 1_024
 
-#: first row of each block, and the row after its last
-Ranges: TypeAlias = list[tuple[int, int]]
 #: computes the texts in some rows
 Compute: TypeAlias = Callable[["Job", Integers], pa.RecordBatch]
 #: writes the batches of a shard; called with its number of texts, and the precision
 Write: TypeAlias = Callable[[Iterator[pa.RecordBatch], int, str], None]
 
 
-class ModelOptions(Section):
+class ModelOptions(Precise):
     """Options of stages that run a model and can resume after the last finished block."""
 
     model: FolderPath
-    precision: PrecisionOrAuto = same_as(Precise, "precision")
-    """Of the model."""
     threads: Threads = 1
     checkpoints: Maybe[FolderPath] = None
     """Keep finished blocks here until the output is complete."""
@@ -82,10 +77,12 @@ class Job(NamedTuple):
     counter: Counter
 
 
-def blocks_of(lengths: Lengths, shard: str, size: int, most: int) -> Ranges:
+def blocks_of(lengths: Lengths, shard: str, size: int, most: int) -> list[tuple[int, int]]:
     """Divide the texts of shard "i-of-n" into blocks of consecutive rows, at most `size` and about `most` tokens.
 
     Shards are as even as possible, and begin at multiples of `size`, so that `most` may differ between them.
+
+    :returns: the first row of each block, and the row after its last.
     """
     first, last = shard_range(-(-len(lengths) // size), shard, "--shard")
     blocks = []
@@ -148,7 +145,7 @@ def compute_shard(
 def _placed(model: Any, options: ModelOptions, shard: str) -> Iterator[tuple[Any, str]]:
     """Place a model on a leased device; yield the device and the precision that `auto` stands for there."""
     if isinstance(model, LightEncoder):
-        yield SimpleNamespace(type="cpu"), options.precision
+        yield SimpleNamespace(type="cpu"), "fp32"
         return
     from cort.models.precision import forget, settle
     from cort.models.transformer import choose_device

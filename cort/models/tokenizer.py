@@ -10,10 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cort.formats.artifacts import read_json
 from cort.formats.cleaning import OTHERS, convert
-from cort.models.layout import read_prompts, refusing, tokenizer_folder
-from cort.models.settings import FIX
+from cort.models.layout import Settings, read_prompts, refusing, tokenizer_folder
 from cort.runtime.errors import input_error
 
 if TYPE_CHECKING:
@@ -165,8 +163,7 @@ def check_vocabulary(folder: str | Path, tokens: int, most: int) -> None:
 
 def read_special_tokens(folder: str | Path) -> dict[str, Any]:
     """Read the special tokens of ``tokenizer_config.json``, such as ``pad_token``; each is a string or an object."""
-    path = Path(folder) / "tokenizer_config.json"
-    entries = read_json(path, FIX).of(dict) if path.exists() else {}
+    entries = Settings(Path(folder) / "tokenizer_config.json").values
     # Not flags such as `add_bos_token`.
     return {
         key: value.get("content") if isinstance(value, dict) else value

@@ -7,21 +7,18 @@ import logging
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from cort.models.batching import TOKEN_BUDGETS, Lengths, Packing, Sequences, apart, by_length, sent
+from cort.models.batching import TOKEN_BUDGETS, Lengths, Packing, Rows, Sequences, apart, by_length, sent
 from cort.runtime.errors import input_error
 from cort.runtime.machine import name_of_processor
 from cort.runtime.progress import Counter
 
 log = logging.getLogger(__name__)
-
-Members: TypeAlias = npt.NDArray[np.intp]
 
 # Tokens of text for which there must be room after a prompt.
 LEAST_AFTER_PROMPT = 4
@@ -112,7 +109,7 @@ def forward_apart(
 
 
 def _sent_batch(
-    sequences: Sequences, members: Members, device: torch.device, width: int = 1, packed: bool = False
+    sequences: Sequences, members: Rows, device: torch.device, width: int = 1, packed: bool = False
 ) -> dict[str, Any]:
     """Frame some sequences on a device, and say where each begins if layers may read them without padding."""
     batch: dict[str, Any] = sequences.batch(members, width)
@@ -122,20 +119,21 @@ def _sent_batch(
     return batch
 
 
-def _as_given(parts: Sequence[Tensor], order: Sequence[Members], device: torch.device) -> Tensor:
+def _as_given(parts: Sequence[Tensor], order: Sequence[Rows], device: torch.device) -> Tensor:
     """Join the outputs of batches, and give them the order of the sequences."""
     inverse = np.argsort(np.concatenate(order), kind="stable")
     return torch.cat(list(parts))[sent(torch.from_numpy(inverse), device)]
 
 
 @contextmanager
-def counted(model: nn.Module, counter: Counter) -> Iterator[None]:
-    """Count the texts or pairs that go through the model."""
-    hook = model.register_forward_hook(lambda module, inputs, outputs: counter.advance(len(outputs)))
-    try:
-        yield
-    finally:
-        hook.remove()
+def counted(model: nn.Module, total: int, items: str) -> Iterator[None]:
+    """Count the texts or pairs that go through the model, and log progress."""
+    with Counter(total, items) as counter:
+        hook = model.register_forward_hook(lambda module, inputs, outputs: counter.advance(len(outputs)))
+        try:
+            yield
+        finally:
+            hook.remove()
 
 
 def choose_device(threads: int, leased: Sequence[str]) -> torch.device:

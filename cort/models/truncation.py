@@ -6,12 +6,11 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
-from cort.formats.artifacts import read_artifact, read_json, write_artifact
+from cort.formats.artifacts import read_artifact, write_artifact
+from cort.formats.records import Integers
 from cort.models.layout import (
     PAIR_PROMPT,
     PROMPTS,
@@ -26,8 +25,6 @@ from cort.models.layout import (
 from cort.models.settings import PairSettings
 from cort.models.tokenizer import load_template
 
-Counts: TypeAlias = npt.NDArray[np.integer]
-
 PASSAGES, UNLIMITED = "passages", 1 << 30
 # Share of truncated texts above which the log has a warning.
 MANY = 0.1
@@ -41,7 +38,7 @@ class Lengths:
     texts: list[int]
 
 
-def write_lengths(path: str | Path, lengths: Counts) -> None:
+def write_lengths(path: str | Path, lengths: Integers) -> None:
     """Write how many texts have each length."""
     write_artifact(path, Lengths(*(counts.tolist() for counts in np.unique(lengths, return_counts=True))))
 
@@ -61,7 +58,7 @@ class Truncation:
         return f"{self.texts:,} texts, {self.mean_tokens:.1f} tokens on average, {cut}"
 
 
-def measure_truncation(lengths: Counts, limit: int | Counts) -> Truncation:
+def measure_truncation(lengths: Integers, limit: int | Integers) -> Truncation:
     """Measure texts of these lengths; if each text has its own limit, `limit` is their mean."""
     over = np.maximum(lengths - limit, 0)
     texts, tokens = max(len(lengths), 1), max(int(lengths.sum()), 1)
@@ -69,7 +66,7 @@ def measure_truncation(lengths: Counts, limit: int | Counts) -> Truncation:
     return Truncation(len(lengths), float(lengths.sum() / texts), shown, (over > 0).sum() / texts, over.sum() / tokens)
 
 
-def log_truncation(log: logging.Logger, source: str, lengths: Counts, limit: int | Counts) -> None:
+def log_truncation(log: logging.Logger, source: str, lengths: Integers, limit: int | Integers) -> None:
     """Log how much is truncated, as a warning if the share of texts exceeds `MANY`."""
     truncation = measure_truncation(lengths, limit)
     log.log(logging.WARNING if truncation.cut_texts > MANY else logging.INFO, "%s: %s", source, truncation)
@@ -91,11 +88,11 @@ class Limits:
         """Whether queries have no limit of their own."""
         return self.together and self.query == self.passage
 
-    def of_queries(self, passages: Counts) -> int | Counts:
+    def of_queries(self, passages: Integers) -> int | Integers:
         """Count the tokens of queries that fit next to passages of these lengths."""
         return np.maximum(self.query - passages, self.query // 2) if self.shared else self.query
 
-    def of_passages(self, queries: Counts) -> int | Counts:
+    def of_passages(self, queries: Integers) -> int | Integers:
         """Count the tokens of passages that fit next to queries of these lengths."""
         if self.shared:
             return np.maximum(self.passage - queries, self.passage - self.passage // 2)
@@ -104,12 +101,9 @@ class Limits:
 
 def read_limits(folder: str | Path) -> Limits | None:
     """Read how much of its texts a saved model reads; None for a base model."""
-    path = Path(folder) / PairSettings.FILE
-    tokens = Settings(Path(folder) / PAIR_PROMPT).get("tokens", int)
-    if path.is_file():
-        node = read_json(path)
-        query, longest = (node[key].read(int) for key in ("query_length", "max_length"))
-        return Limits(query, longest - (tokens or 0), together=tokens is not None)
+    if (path := Path(folder) / PairSettings.FILE).is_file():
+        settings = read_artifact(path, PairSettings)
+        return Limits(settings.query_length, settings.max_length)
     if not has_modules(folder):
         return None
     query, passage = (read_length(folder, kind) or UNLIMITED for kind in ("query", "passage"))
@@ -120,7 +114,7 @@ def read_limits(folder: str | Path) -> Limits | None:
         return Limits(query - extra, passage - extra)
     own = tokenizer_folder(folder)
     longest = model_max_length(own) or UNLIMITED
-    if tokens:
+    if tokens := Settings(Path(folder) / PAIR_PROMPT).get("tokens", int):
         return Limits(query, longest - tokens, together=True)
     template = load_template(folder)
     passage = longest - template.pair_extra
@@ -136,7 +130,7 @@ def measure_texts(limits: Limits, files: Mapping[str, str | Path]) -> dict[str, 
     counted = {text: read_artifact(path, Lengths) for text, path in files.items()}
     lengths = {text: np.repeat(np.array(one.lengths, np.int64), one.texts) for text, one in counted.items()}
 
-    def mean(of_passages: bool) -> Counts:
+    def mean(of_passages: bool) -> Integers:
         counts = [counts for text, counts in lengths.items() if (text == PASSAGES) is of_passages and len(counts)]
         return np.rint(np.concatenate(counts).mean(keepdims=True) if counts else np.zeros(1)).astype(np.int64)
 

@@ -19,13 +19,12 @@ from cort.formats.ids import Words, hashes, positions
 from cort.formats.pairs import Pairs, match
 from cort.formats.records import Integers
 from cort.formats.runs import Run
-from cort.runtime.sections import Section, same_as
+from cort.runtime.sections import same_as
 
 
-class DrawOptions(Section):
+class DrawOptions(Epochs):
     """Options that say which results of a run are drawn."""
 
-    epochs: int = same_as(Epochs, "epochs")
     first_rank: int = same_as(Triples, "first_rank")
     last_rank: int = same_as(Triples, "last_rank")
     negatives: int = same_as(PairSettings, "negatives")

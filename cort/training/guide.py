@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from cort.models.encoder import Encoder
 from cort.models.light import Vectors
@@ -67,6 +66,8 @@ def encode_start(encoder: Encoder, texts: Texts, rows: Rows, kind: str, precisio
 
     :param kind: of the texts, in the log.
     """
+    from accelerate.utils import gather_object
+
     rows, processes = np.unique(rows), meet()
     device, size = processes.device, processes.num_processes
     # Weights in half precision would stay so.
@@ -76,22 +77,9 @@ def encode_start(encoder: Encoder, texts: Texts, rows: Rows, kind: str, precisio
     with Counter(len(rows), f"{kind} encoded before training", shown=processes.is_main_process) as counter:
         for turn in (parts[first : first + size] for first in range(0, len(parts), size)):
             mine = turn[processes.process_index :][:1]
-            own = [texts.vectors(start, part, device) for part in mine]
-            vectors += own if size == 1 else _exchanged(own, turn, start.dimension, processes)
+            vectors += gather_object([texts.vectors(start, part, device) for part in mine])
             counter.advance(sum(map(len, turn)))
     return ByRow(rows, np.concatenate(vectors))
-
-
-def _exchanged(own: list[Vectors], parts: list[Rows], dimension: int, processes: Any) -> list[Vectors]:
-    """Send the vectors of the part of this process, if it has one, to all; returns those of each process's part."""
-    exchanged: list[Vectors] = []
-    for rank, part in enumerate(parts):
-        mine = rank == processes.process_index
-        vectors = torch.from_numpy(own[0]) if mine else torch.empty((len(part), dimension))
-        vectors = vectors.to(processes.device)
-        torch.distributed.broadcast(vectors, rank)
-        exchanged.append(vectors.cpu().numpy())
-    return exchanged
 
 
 def report_left_out(guide: Guide, triples: Rows) -> None:

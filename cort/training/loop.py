@@ -137,9 +137,9 @@ def save_trained(model: Any, options: TrainingOptions, name: str, measures: Mapp
     settings = {key: value for key, value in options.decisive().items() if value not in (None, ())}
     with atomic_folder(output / name) as folder:
         model.save(folder)
-        kind = type(model.saved).__name__ if hasattr(model, "saved") else None
+        others_load_it = hasattr(model, "saved") and not vars(options).get("term_weights")
+        kind = type(model.saved).__name__ if others_load_it else None
         notes = [FIXED] if options.cleaning == "fixed" else []
-        kind = None if vars(options).get("term_weights") else kind
         origin = Origin.of(Path(options.base_model))
         write_card(folder, output.name, kind, settings, notes, origin, options.data, measures)
 
@@ -218,8 +218,7 @@ class _Loop:
         selection = Selection(settings.best_model_metric, start, best, now.best_step, self.task.unranked)
         report_gain(selection, settings.require_gain)
         if self.first:
-            metric, measured = settings.best_model_metric, [row.validation_measure for row in now.curve]
-            last = next((value for value in reversed(measured) if value is not None), None)
+            metric, last = settings.best_model_metric, now.curve[-1].validation_measure
             self.task.save("last", {} if last is None else {metric: last})
             self.task.model.load_state_dict(self.state.best)
             self.task.save("best", {} if last is None else {metric: best})
@@ -258,17 +257,23 @@ class _Loop:
                 return work()
 
     def _update(self, step: int) -> None:
-        losses: list[tuple[MicroBatch, Tensor]] = []
+        computed: list[tuple[MicroBatch, Tensor]] = []
         self.model.train()
         # The last update may have fewer examples.
         examples = np.arange((step - 1) * self.per_update, min(step * self.per_update, self.task.examples))
         size = min(self.settings.batch_size, len(examples))
         batches = self.task.split(examples, size, self.forward.room)
         for batch in batches:
-            losses.append((batch, self._accumulate(batch, len(examples), batch is batches[-1])))
+            losses = self.task.losses(batch, self.forward)  # (mini-batches,)
+            if batch is not batches[-1]:
+                self.preemption.leave_if_asked()
+            with products_in(self.settings.precision):
+                self.accelerator.backward(share_of(losses, batch, len(examples)))
+            self.counter.advance(batch.size)
+            computed.append((batch, losses.detach()))
         self.preemption.ask()
         add_gradients(self.model.parameters(), self.accelerator)
-        self.last_loss = total_loss(step, losses, len(examples))
+        self.last_loss = total_loss(step, computed, len(examples))
         limit = self.settings.max_gradient_norm or math.inf
         norm = self.accelerator.clip_grad_norm_(self.model.parameters(), limit)
         # In fp16, the gradient scaler skips such an update and scales the next losses down.
@@ -278,16 +283,6 @@ class _Loop:
         self.state.schedule.step()
         self.state.optimizer.zero_grad()
         self.state.advance(step, self.last_loss, len(examples), time.perf_counter() - self.since)
-
-    def _accumulate(self, batch: MicroBatch, examples: int, completes: bool) -> Tensor:
-        """Add the gradients of a micro-batch to those of the update; returns its losses, (mini-batches,)."""
-        losses = self.task.losses(batch, self.forward)  # (mini-batches,)
-        if not completes:
-            self.preemption.leave_if_asked()
-        with products_in(self.settings.precision):
-            self.accelerator.backward(share_of(losses, batch, examples))
-        self.counter.advance(batch.size)
-        return losses.detach()
 
     def _note(self) -> str:
         rate = self.state.schedule.get_last_lr()[0]

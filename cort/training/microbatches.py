@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from datetime import timedelta
 from functools import partial
 from math import inf
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from cort.formats.records import Integers
 from cort.formats.shards import Tokens
 from cort.models.batching import Lengths, Sequences, padded_tokens
 from cort.models.modules import TextModel
@@ -28,7 +28,7 @@ from cort.models.tokenizer import fingerprint
 from cort.models.transformer import PRECISIONS, forward_by_length, replace_forward, single
 from cort.training.settings import TrainingOptions, TrainingSettings
 
-Rows: TypeAlias = npt.NDArray[np.int64]
+Rows: TypeAlias = Integers
 #: mini-batches that are encoded together: positions of their examples, (mini-batches, examples of each)
 MicroBatch: TypeAlias = Rows
 
@@ -36,8 +36,6 @@ MicroBatch: TypeAlias = Rows
 TOKENS_KEPT = 8_192
 # Padded tokens that are computed at once, if activations of so many are kept.
 AT_ONCE = {"cpu": 1_024, "cuda": 16_384}
-# Numbers that processes add up at once: 64 MB of gradients in fp32.
-ADDED_AT_ONCE = 16 * 1024**2
 # The other processes wait while the first one validates or writes. If it dies, the launcher ends them.
 LONGEST_WAIT = timedelta(days=1)
 
@@ -102,30 +100,10 @@ def add_gradients(parameters: Iterable[nn.Parameter], accelerator: Any) -> None:
     trained = [parameter for parameter in parameters if parameter.requires_grad]
     used = torch.tensor([one.grad is not None for one in trained], dtype=torch.int32, device=accelerator.device)
     torch.distributed.all_reduce(used)
-    gradients: list[Tensor] = []
     for parameter, processes in zip(trained, used.tolist(), strict=True):
         if processes:
             parameter.grad = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
-            gradients.append(parameter.grad)
-    for some in _joined(gradients):
-        total = torch.cat([gradient.reshape(-1) for gradient in some])
-        torch.distributed.all_reduce(total)
-        sizes = [gradient.numel() for gradient in some]
-        for gradient, part in zip(some, torch.split(total, sizes), strict=True):
-            gradient.copy_(part.view_as(gradient))
-
-
-def _joined(tensors: Iterable[Tensor]) -> Iterator[list[Tensor]]:
-    """Join consecutive tensors of one type, which together have `ADDED_AT_ONCE` numbers unless one alone has more."""
-    joined, count = list[Tensor](), 0
-    for tensor in tensors:
-        if joined and (count + tensor.numel() > ADDED_AT_ONCE or tensor.dtype != joined[0].dtype):
-            yield joined
-            joined, count = [], 0
-        joined.append(tensor)
-        count += tensor.numel()
-    if joined:
-        yield joined
+            torch.distributed.all_reduce(parameter.grad)
 
 
 class Room(NamedTuple):

@@ -19,7 +19,6 @@ from cort.models.settings import PairSettings
 from cort.models.transformer import counted
 from cort.runtime.command_line import take
 from cort.runtime.errors import input_error
-from cort.runtime.progress import Counter
 from cort.training.loop import Task, save_trained
 from cort.training.losses import RERANKER_OBJECTIVES
 from cort.training.microbatches import Forward, MicroBatch, Room, Rows, join_consecutive, open_caches
@@ -80,34 +79,22 @@ class PairTexts:
 def read_pairs(path: str, pairs: Pairs, options: RerankerTraining) -> PairTexts:
     """Look up the rows of all pairs.
 
-    :raises InputError: unknown ids, an empty table, a relevance other than 0 and 1, a group without a positive, or of
-        several queries.
+    :raises InputError: unknown ids, a group without a positive, or of several queries.
     """
     table = tables.read_table(path, tables.PAIRS)
-    if not table.num_rows:
-        raise input_error(path, "no pairs", "at least one", "sample them again")
-    rows = pairs.queries.rows_of(table["query_id"], path), pairs.passages.rows_of(table["doc_id"], path)
+    queries, passages = pairs.queries.rows_of(table["query_id"], path), pairs.passages.rows_of(table["doc_id"], path)
     relevance, objective = table["relevance"].to_numpy(), RERANKER_OBJECTIVES[options.loss]
-    if (wrong := np.flatnonzero((relevance != 0) & (relevance != 1))).size:
-        place = int(wrong[0])
-        raise input_error(path, f"the relevance {relevance[place]}", "0 or 1", "sample them again", place + 1)
-    starts = np.flatnonzero(relevance > 0) if objective.grouped else np.arange(len(relevance))
-    if not len(starts) or starts[0]:
-        expected = "a positive, which begins a group"
-        raise input_error(path, "a negative in the first row", expected, "sample the pairs again")
-    queries = rows[0]
-    if (other := np.flatnonzero(queries != np.repeat(queries[starts], np.diff([*starts, len(queries)])))).size:
-        fix = "choose another value of pairs.positives, or the loss pointwise"
-        raise input_error(
-            path, "a negative of another query than the positive before it", "groups", fix, int(other[0]) + 1
-        )
+    starts = np.arange(len(queries) + 1)
+    if objective.grouped:
+        starts = np.unique([0, *np.flatnonzero(relevance), len(queries)])
+        firsts = np.repeat(starts[:-1], np.diff(starts))  # the first pair of each pair's group
+        if (wrong := np.flatnonzero((relevance[firsts] == 0) | (queries != queries[firsts]))).size:
+            found = "a negative without a positive of its query before it"
+            fix = "choose another value of pairs.positives, or the loss pointwise"
+            raise input_error(path, found, "groups", fix, int(wrong[0]) + 1)
     settings = take(objective.settings, options)
     return PairTexts(
-        *rows,
-        relevance,
-        np.append(starts, len(relevance)),
-        pairs,
-        lambda logits, labels: objective.loss(logits, labels, settings),
+        queries, passages, relevance, starts, pairs, lambda logits, labels: objective.loss(logits, labels, settings)
     )
 
 
@@ -135,7 +122,7 @@ def make_task(options: RerankerTraining) -> Task:
             validation.pairs.passes(*block) for block in blocks
         ]
         total = sum(len(lengths) for texts in passes for lengths in texts)
-        with Counter(total, "texts in validation") as counter, counted(model, counter):
+        with counted(model, total, "texts in validation"):
             loss = torch.cat([validation.losses(part, forward) for part in parts]).mean().item()
             if candidates is None:
                 return Validation(loss)

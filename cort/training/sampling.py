@@ -21,7 +21,7 @@ from cort.config.models import Triples
 from cort.formats import tables
 from cort.formats.artifacts import write_artifact
 from cort.formats.ids import concatenated, joined, positions
-from cort.formats.records import offsets_of
+from cort.formats.records import Integers, offsets_of
 from cort.formats.runs import Run, read_run
 from cort.runtime.errors import input_error
 from cort.runtime.sections import JsonFile, ParquetFile, Several, TrecFile, same_as
@@ -29,10 +29,8 @@ from cort.training.draws import DrawOptions
 
 log = logging.getLogger(__name__)
 
-Positions = npt.NDArray[np.int64]
 
-
-class SamplingOptions(DrawOptions):
+class SamplingOptions(DrawOptions, Seed):
     """Options that `triples` and `pairs` share; `pairs` has another default of `first_rank`."""
 
     qrels: ParquetFile
@@ -41,7 +39,6 @@ class SamplingOptions(DrawOptions):
     relevance_level: int = same_as(AnySplit, "relevance_level")
     minimum_results: int = same_as(Triples, "minimum_results")
     maximum_queries: int = same_as(Triples, "maximum_queries")
-    seed: int = same_as(Seed, "seed")
     output: ParquetFile
     output_counts: JsonFile
 
@@ -93,10 +90,10 @@ class Results:
     """
 
     query_ids: pa.Array
-    sizes: Positions
-    queries: Positions
+    sizes: Integers
+    queries: Integers
     doc_ids: pa.Array
-    ranks: Positions
+    ranks: Integers
 
 
 def join_runs(runs: Sequence[Run], first_rank: int, last_rank: int) -> Results:
@@ -178,21 +175,21 @@ def limit_pools(pools: pa.RecordBatch, maximum: int, seed: int) -> pa.RecordBatc
     return pools.take(pa.array(np.sort(drawn)))
 
 
-def shuffle(pools: pa.RecordBatch, seed: int, epoch: int) -> tuple[Positions, np.random.Generator]:
+def shuffle(pools: pa.RecordBatch, seed: int, epoch: int) -> tuple[Integers, np.random.Generator]:
     """Return the positions of the pools in the random order of an epoch, and the generator for its examples."""
     generator = np.random.default_rng([seed, epoch])
     return generator.permutation(len(pools)), generator
 
 
-def draw(lists: pa.ListArray, chosen: Positions, generator: np.random.Generator) -> Positions:
+def draw(lists: pa.ListArray, chosen: Integers, generator: np.random.Generator) -> Integers:
     """Draw one value from each of the chosen lists, none of them empty; positions in ``lists.values``."""
     offsets = lists.offsets.to_numpy().astype(np.int64)
-    drawn: Positions = offsets[chosen] + generator.integers(0, np.diff(offsets)[chosen])
+    drawn: Integers = offsets[chosen] + generator.integers(0, np.diff(offsets)[chosen])
     return drawn
 
 
 def _are_judged(
-    queries: Positions, doc_ids: pa.Array, judged_queries: Positions, judged_documents: pa.ChunkedArray
+    queries: Integers, doc_ids: pa.Array, judged_queries: Integers, judged_documents: pa.ChunkedArray
 ) -> npt.NDArray[np.bool_]:
     """Mark the (query, document) pairs that are judged."""
     encoded = pc.dictionary_encode(doc_ids)
@@ -202,5 +199,5 @@ def _are_judged(
     return np.isin(queries * len(encoded.dictionary) + encoded.indices.to_numpy(), pairs)
 
 
-def _lists(sizes: Positions, values: pa.Array) -> pa.ListArray:
+def _lists(sizes: Integers, values: pa.Array) -> pa.ListArray:
     return pa.ListArray.from_arrays(pa.array(offsets_of(sizes), pa.int32()), values)

@@ -149,15 +149,11 @@ def shared(checkpoint: Checkpoint | None, accelerator: Any) -> Checkpoint | None
     from accelerate.utils import broadcast_object_list
 
     read = checkpoint.tensors if checkpoint else {}
-    needed = {name: (tensor.shape, tensor.dtype) for name, tensor in read.items() if not name.startswith(f"{BEST}.")}
-    state, needed = broadcast_object_list([checkpoint.state if checkpoint else None, needed])
-    if state is None:
-        return None
-    for name, (shape, kind) in needed.items():
-        tensor = read.get(name, torch.empty(shape, dtype=kind)).to(accelerator.device)
-        torch.distributed.broadcast(tensor, 0)
-        read.setdefault(name, tensor)
-    return Checkpoint(read, state)
+    needed = [name for name in read if not name.startswith(f"{BEST}.")]
+    state, needed = broadcast_object_list([checkpoint and checkpoint.state, needed])
+    # One by one, as all together may not fit into a GPU's memory.
+    tensors = {name: broadcast_object_list([read.get(name)])[0] for name in needed}
+    return None if state is None else Checkpoint(read or tensors, state)
 
 
 def random_states(device: torch.device) -> dict[str, Any]:

@@ -27,7 +27,6 @@ from cort.models.tokenizer import load_template
 from cort.models.transformer import counted
 from cort.runtime.command_line import take
 from cort.runtime.errors import input_error, shorten
-from cort.runtime.progress import Counter
 from cort.runtime.sections import Section
 from cort.training.guide import ByRow, Guide, encode_start, report_left_out
 from cort.training.loop import Task, save_trained
@@ -41,23 +40,15 @@ def read_triples(path: str, queries: Tokens, passages: Tokens, negatives: int = 
     """Look up queries, positives and the negatives of each, shape (2 + negatives, examples).
 
     :param negatives: per example, which is as many consecutive rows.
-    :raises InputError: unknown ids, a passage as positive and negative, an empty table, other groups of rows.
+    :raises InputError: unknown ids, other groups of rows.
     """
     table = tables.read_table(path, tables.TRIPLES)
-    if not table.num_rows:
-        raise input_error(path, "no triples", "at least one", "sample them again")
     caches = {"query_id": queries, "positive": passages, "negative": passages}
     rows = np.stack([cache.rows_of(table[name], path) for name, cache in caches.items()])
-    same = np.flatnonzero(rows[1] == rows[2])
-    if same.size:
-        found = f"the passage {shorten(table['positive'][same[0]].as_py())} as positive and negative"
-        raise input_error(path, found, "two passages", "remove the row", int(same[0]) + 1)
     groups = rows[:, : len(rows[0]) // negatives * negatives].reshape(3, -1, negatives)
-    others = np.flatnonzero((groups[:2] != groups[:2, :, :1]).any((0, 2)))
-    if others.size or groups.size < rows.size:
-        row = int(others[0]) * negatives if others.size else groups[0].size
+    if groups.size < rows.size or (groups[:2] != groups[:2, :, :1]).any():
         expected = f"{negatives} negatives of one query and positive in consecutive rows"
-        raise input_error(path, "fewer", expected, "sample the triples again with as many", row + 1)
+        raise input_error(path, "fewer", expected, "sample the triples again with as many")
     return np.stack([*groups[:2, :, 0], *groups[2].T])
 
 
@@ -291,7 +282,7 @@ def make_task(options: EncoderTraining) -> Task:
         examples = np.arange(len(validation) // size * size)
         parts = validation.split(examples, size, forward.room)
         total = validation.triples.size + (len(pool.queries) + len(pool.passages) if pool else 0)
-        with Counter(total, "texts in validation") as counter, counted(encoder, counter):
+        with counted(encoder, total, "texts in validation"):
             loss = torch.cat([validation.losses(part, forward) for part in parts]).mean().item()
             if pool is None:
                 return Validation(loss)

@@ -15,6 +15,7 @@ from cort.config.stored import read_experiment
 from cort.evaluation.values import read_values
 from cort.formats.records import Ranking
 from cort.formats.runs import read_run, write_run
+from cort.formats.shards import read_precision
 from cort.online.searcher import open_searcher
 from tests.support.common import texts_by_id
 from tests.support.explorer import unpack
@@ -203,6 +204,28 @@ def test_what_else_is_of_documents(built_with_documents, results):
     shares = [len(one & other) / max(len(one), len(other)) for one, other in zip(*tops, strict=True)]
     pair = next(pair for pair in overlap["pairs"] if {pair["first"], pair["second"]} == {"bm25", "dense"})
     assert pair["overlap"] == pytest.approx(np.mean(shares))
+
+
+def test_an_encoder_and_a_reranker_that_somebody_released_need_no_training(built_with_documents, results):
+    jobs = planned(built_with_documents[1])
+    assert jobs["pretrained_encoder"] == jobs["pretrained_reranker"] == 1
+    assert not jobs.keys() & {"train", "train_reranker", "base_model", "triples", "pairs"}
+    assert {path.name for path in (results / "base_models").iterdir()} == {"encoder.dense", "reranker.cross"}
+    page = (results / "report/index.html").read_text("utf-8")
+    assert all(f'<th scope="row">{name}</th>' in page for name in SYSTEMS)
+    assert '<h2 id="training">' not in page
+    chosen = json.loads((results / "provenance.json").read_text("utf-8"))["precision"]
+    files = ["embeddings/dense/passages.1-of-1.arrow", *(f"scores/cross/{name}.parquet" for name in ("open", "test"))]
+    assert chosen == {f"results/long/{file}": read_precision(results / file) for file in files}
+    assert read_precision(results / "embeddings/dense/queries.test.arrow") == read_precision(results / files[0])
+
+
+def test_the_first_results_are_in_another_order_and_the_rest_as_it_was(results):
+    before, after = (read_run(results / f"runs/test/{name}.trec") for name in ("fused", "reranked"))
+    for one, other in zip(before, after, strict=True):
+        assert {*one.doc_ids[:10]} == {*other.doc_ids[:10]}
+        assert one.doc_ids[10:] == other.doc_ids[10:]
+    assert [one.doc_ids for one in before] != [one.doc_ids for one in after]
 
 
 def test_a_deployment_is_of_passages(results):

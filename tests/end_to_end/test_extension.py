@@ -234,7 +234,12 @@ def test_a_stage_with_a_setting_and_a_table_is_five_files(tree):
     assert build(tree, name.format("bm25"), "varied.yaml") == {"variety": 1, "total": 1}
 
 
-def test_the_examples_obey_the_linters_and_have_types(tmp_path):
+# mypy reads the whole project, and others run the examples.
+TYPES = pytest.param(("mypy", "--cache-dir", ROOT / ".mypy_cache"), id="mypy", marks=pytest.mark.exhaustive)
+
+
+@pytest.mark.parametrize("linter", [("ruff", "check"), ("ruff", "format", "--check"), TYPES])
+def test_the_examples_obey_the_linters_and_have_types(tmp_path, linter):
     tree = copy_with_tiny(tmp_path)
     headings = (
         "A fusion method",
@@ -243,13 +248,10 @@ def test_the_examples_obey_the_linters_and_have_types(tmp_path):
         "A stage with a setting and a table in the report",
     )
     files = set.union(*(add(tree, heading)[0] for heading in headings))
-    names = sorted(name for name in files if name.endswith(".py"))
-    # What mypy knows of libraries is kept for the next call.
-    known = ("--cache-dir", ROOT / ".mypy_cache")
-    for program, *words in (("ruff", "check"), ("ruff", "format", "--check"), ("mypy", *known)):
-        command = [executable(program), *words, *names]
-        done = subprocess.run(command, cwd=tree, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stdout + done.stderr
+    program, *words = linter
+    command = [executable(program), *words, *sorted(name for name in files if name.endswith(".py"))]
+    done = subprocess.run(command, cwd=tree, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_a_fusion_is_a_function_and_its_entry_in_one_file(tree):

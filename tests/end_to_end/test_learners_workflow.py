@@ -17,7 +17,7 @@ from cort.retrieval.audits import Audit
 from tests.support.common import read_curve, texts_by_id
 from tests.support.forking import snakemake, succeed
 from tests.support.released import write_t5
-from tests.support.sandbox import TINY, copy_with_tiny
+from tests.support.sandbox import TINY, copy_with_tiny, hurry_latencies
 from tests.support.workflow import learners_config, planned
 
 pytestmark = pytest.mark.slow
@@ -29,6 +29,7 @@ LATE = ("late", "late+bm25", "bm25-late", "late-ivfpq", "taught-ivfpq")
 def built_learners(tmp_path_factory, lm):
     """The project with the experiment, built; and the planned jobs."""
     tree = copy_with_tiny(tmp_path_factory.mktemp("learners") / "tree")
+    hurry_latencies(tree)
     write_t5(tree / "models" / "t5", lm)
     # An IVF-PQ index needs 256 vectors.
     collection = tree / "tiny/data/collection.tsv"

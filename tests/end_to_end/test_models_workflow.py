@@ -8,15 +8,12 @@ import torch
 import yaml
 from sentence_transformers import CrossEncoder, SentenceTransformer
 
-from cort.formats.runs import read_run
-from cort.formats.shards import read_precision
 from cort.formats.tables import PASSAGES, QUERIES, read_table
 from cort.models.encoder import load_encoder
 from cort.retrieval.vectors import open_vectors
 from tests.support.cards import card_of, cells
 from tests.support.forking import succeed
-from tests.support.released import write_modules, write_transformer
-from tests.support.sandbox import TINY, copy_with_tiny
+from tests.support.sandbox import TINY
 from tests.support.workflow import planned, released_config
 
 pytestmark = pytest.mark.slow
@@ -64,44 +61,3 @@ def test_a_released_encoder_takes_the_place_of_a_trained_one(built, tmp_path):
     _, text = card_of(folder / "results" / "released" / "encoders" / "encoder" / "best")
     assert ["weights", "`tiny/data/encoder.ckpt`"] in cells(text)
     assert not re.search(r"\| +(epochs|triples|loss|margin)", text)
-
-
-def test_an_encoder_and_a_reranker_that_somebody_released_need_no_training(tmp_path):
-    folder = copy_with_tiny(tmp_path / "tree")
-    tiny = yaml.safe_load((folder / TINY).read_text("utf-8"))
-    lines = (folder / "tiny/data/collection.tsv").read_text("utf-8").splitlines()
-    texts = [line.split("\t")[1] for line in lines]
-    write_modules(write_transformer(folder / "models/encoder", texts, "sentencepiece"), length=30)
-    write_transformer(folder / "models/cross", texts, "sentencepiece", "AutoModelForSequenceClassification")
-    config = {key: tiny[key] for key in ("collection", "depth")} | {
-        "dataset": "ready",
-        "splits": {"test": tiny["splits"]["test"]},
-        "encoders": {"minilm": {"pretrained": "models/encoder"}},
-        "rerankers": {"cross": {"pretrained": "models/cross", "depth": 5}},
-        "systems": {
-            "published": tiny["systems"]["published"],
-            "minilm": {"retrieve": "minilm"},
-            "fused": {"fuse": {"systems": ["published", "minilm"], "method": "rrf"}},
-            "fused-cross": {"rerank": "fused", "reranker": "cross"},
-        },
-        "evaluation": {"baseline": "published"},
-    }
-    (folder / "ready.yaml").write_text(yaml.safe_dump(config, sort_keys=False), "utf-8")
-    output = succeed(folder, "snakemake", "--cores", 2, "--configfile", "ready.yaml")
-    jobs, results = planned(output), folder / "results/ready"
-    assert jobs["pretrained_encoder"] == jobs["pretrained_reranker"] == 1
-    assert not jobs.keys() & {"train", "train_reranker", "base_model", "triples", "pairs"}
-    assert {path.name for path in (results / "base_models").iterdir()} == {"encoder.minilm", "reranker.cross"}
-    page = (results / "report/index.html").read_text("utf-8")
-    assert all(f'<th scope="row">{name}</th>' in page for name in config["systems"])
-    assert '<h2 id="training">' not in page
-    chosen = json.loads((results / "provenance.json").read_text("utf-8"))["precision"]
-    files = ["embeddings/minilm/passages.1-of-1.arrow", "scores/cross/test.parquet"]
-    assert chosen == {f"results/ready/{file}": read_precision(results / file) for file in files}
-    assert read_precision(results / "embeddings/minilm/queries.test.arrow") == read_precision(results / files[0])
-    before, after = (read_run(results / f"runs/test/{name}.trec") for name in ("fused", "fused-cross"))
-    for one, other in zip(before, after, strict=True):
-        # The first five in another order or the same, and the rest as it was.
-        assert {*one.doc_ids[:5]} == {*other.doc_ids[:5]}
-        assert one.doc_ids[5:] == other.doc_ids[5:]
-    assert [one.doc_ids for one in before] != [one.doc_ids for one in after]

@@ -3,14 +3,12 @@
 A folder of texts without headings becomes a verdict, a searchable experiment and files for search engines.
 """
 
-import io
 import json
 import random
 import re
 import shlex
 import shutil
 import subprocess
-from contextlib import redirect_stdout
 
 import pytest
 import yaml
@@ -22,10 +20,10 @@ from cort.formats.artifacts import read_artifact
 from cort.formats.runs import read_run
 from cort.retrieval.weights import TunedWeights
 from tests.support.common import ROOT, texts_by_id
-from tests.support.forking import succeed
+from tests.support.forkclient import EXECUTABLE
+from tests.support.forking import FORKED, succeed
 from tests.support.processes import Python
-from tests.support.sandbox import copy_with_tiny
-from workflow import verdict
+from tests.support.sandbox import copy_with_tiny, hurry_latencies
 
 pytestmark = pytest.mark.slow
 
@@ -41,6 +39,7 @@ def tree(tmp_path_factory):
         own = draw.sample(words, 6)
         lines = [" ".join(draw.choices(own, k=4) + draw.choices(words, k=4)).capitalize() + "." for _ in range(30)]
         (tree / "notes" / f"{number}.txt").write_text("\n".join(lines), "utf-8")
+    hurry_latencies(tree)
     (tree / "questions.txt").write_text("ban umi\ncello kiro\nein Wort\nzwei Worte\n", "utf-8")
     vocabulary = {word: number for number, word in enumerate(["[UNK]", "[PAD]", *words])}
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))  # noqa: S106 - no password
@@ -62,23 +61,13 @@ def steps(page):
     return re.findall(r"^ {8}(make .*)$", start[1], re.MULTILINE)
 
 
-def conclude(tree, module, *words):
-    """Call the verdict in this process, whose builds start at once; what they print, and then the verdict."""
-    printed = io.StringIO()
-
-    def build(config, *targets):
-        builds.append(succeed(tree, "workflow.build", "--configfile", config, "--", *targets))
-
-    assert module == "workflow.verdict"
-    builds = []
-    with pytest.MonkeyPatch.context() as patch, redirect_stdout(printed):
-        patch.chdir(tree)
-        patch.setattr(verdict, "build", build)
-        assert verdict.main(list(words)) == 0
-    return "".join([*builds, printed.getvalue()])
+@pytest.fixture(autouse=True)
+def builds_start_at_once(monkeypatch):
+    """Also those that the verdict starts."""
+    monkeypatch.setenv(EXECUTABLE, str(FORKED / "python"))
 
 
-def follow(tree, command, call=succeed):
+def follow(tree, command):
     """Do what make would, and return what was printed; the explorer opens for judging alone, for a moment."""
     plan = ["make", "--dry-run", "--assume-old=.venv/.installed", *shlex.split(command)[1:]]
     lines = subprocess.run(plan, cwd=tree, check=True, capture_output=True, text=True).stdout.replace("\\\n", " ")
@@ -91,7 +80,7 @@ def follow(tree, command, call=succeed):
             with Python("-m", module, *options, "--port", 0, cwd=tree, stdout=subprocess.PIPE) as explorer:
                 assert explorer.stdout.readline().startswith("http://127.0.0.1:")
         else:
-            printed += call(tree, module, *options)
+            printed += succeed(tree, module, *options)
     return printed
 
 
@@ -101,7 +90,7 @@ def test_the_start_with_documents(tree):
     first, asked, explore, judge, judged = (re.sub(r"\bdocs\b", "notes", step) for step in here)
     assert "VERDICT: " in follow(tree, first)
     shutil.copytree(tree / "models" / "wordllama", tree / "models" / "mine")
-    lines = report_of(follow(tree, asked, conclude))
+    lines = report_of(follow(tree, asked))
     assert len(lines) <= 16
     assert "made from sentences (synthetic labels)" in lines[1]
     assert [line for line in lines if line.startswith("VERDICT: ")]
@@ -121,10 +110,9 @@ def test_the_start_with_documents(tree):
     rows = [{"query_id": one.query_id, "text": texts[one.doc_ids[0]], "relevance": 2} for one in found]
     (tree / "judged.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows), "utf-8")
     # Too few to decide.
-    assert "on synthetic labels" in follow(tree, judged, conclude)
+    assert "on synthetic labels" in follow(tree, judged)
     assert json.loads((results / "notes" / "deploy" / "search" / "check.json").read_text("utf-8"))
     assert (results / "notes" / "deploy" / "search" / "README.md").is_file()
-    assert follow(tree, judged, conclude).count("Nothing to be done") == 4
 
 
 def test_the_start_with_a_collection(tree):
@@ -160,7 +148,7 @@ def test_a_system_that_somebody_added_may_win(tree):
     path.write_text(
         path.read_text("utf-8").replace("\nsystems:\n", "\nsystems:\n  oracle: {run: {test: oracle.trec}}\n")
     )
-    output = conclude(tree, "workflow.verdict", "--folder", "notes", "--queries", "questions.txt")
+    output = succeed(tree, "workflow.verdict", "--folder", "notes", "--queries", "questions.txt")
     assert "used as edited: config/verdict/notes-synthetic.yaml\n" in output
     lines = report_of(output)
     assert "VERDICT: oracle, the best of those better than BM25, on synthetic labels" in lines

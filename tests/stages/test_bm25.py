@@ -105,6 +105,7 @@ def test_a_run_without_any_result_is_empty(data, tmp_path):
     assert search(data, tmp_path / "run.trec", queries=queries).read_bytes() == b""
 
 
+@pytest.mark.usefixtures("real_starts")
 def test_few_results_are_the_first_of_many(data, tmp_path, monkeypatch, default_run):
     monkeypatch.setattr(lucene, "QUERIES_AT_ONCE", 4)
     output = search(data, tmp_path / "with blanks in it" / "run.trec", depth=5, threads=2)

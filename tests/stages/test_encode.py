@@ -243,13 +243,13 @@ def test_tokens_of_another_tokenizer_are_refused(refused, model, caches, tmp_pat
     assert line.startswith(f"{caches['passages']}: found {tokenizers}; ")
 
 
-@pytest.mark.parametrize(("similarity", "expected"), [("angular", "length 1"), ("inner_product", "finite numbers")])
-def test_vectors_with_nan_are_refused(refused, make_encoder, caches, tmp_path, similarity, expected):
+@pytest.mark.parametrize("similarity", ["angular", "inner_product"])
+def test_vectors_with_nan_are_refused(refused, make_encoder, caches, tmp_path, similarity):
     broken, name = make_encoder(similarity=similarity), "embeddings.LayerNorm.weight"
     path = broken / "document_0_Transformer" / "model.safetensors"
     change_weights(path, lambda weights: weights[name][:1].fill_(3e38))
     line = refused(**options(broken, caches, tmp_path / "a.arrow"))
-    found = f"found in fp32 a vector of length nan of the text 'd0', expected {expected}; "
+    found = "found in fp32 a vector of length nan of the text 'd0', expected finite numbers; "
     assert line.startswith(f"{caches['passages']}: {found}")
 
 

@@ -23,6 +23,8 @@ from cort.runtime.errors import InputError
 ROOT = Path(__file__).parents[2]
 #: of a hub, as a config names it
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
+#: sizes of small models with random weights
+BERT = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
 #: what tokenizers, analysers and file formats stumble over
 TEXTS = [
     "lists of files, in a directory",

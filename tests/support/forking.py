@@ -25,7 +25,8 @@ def begin():
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     if OWNER not in os.environ:
         folder = tempfile.mkdtemp(prefix="cort-tests-")
-        os.environ |= {OWNER: str(os.getpid()), PLACE: f"{folder}/server", "CORT_FORKED": str(FORKED)}
+        os.environ |= {OWNER: str(os.getpid()), PLACE: f"{folder}/server"}
+        os.environ |= {"CORT_FORKED": str(FORKED), "CORT_PYTHON": sys.executable}
         os.environ[HOOK] = str(FORKED / "bash_env")
 
 

@@ -2,7 +2,8 @@
 
 Tests call Snakemake some 200 times, and Snakemake some 700 stages; imports took most of their time. What they share of
 the project is imported here, too: a copy takes it for its own if its working folder has the same files, and imports all
-anew if a test changed one. This file is run, not imported; `forkclient.py` starts and calls it.
+anew if a test changed one. Whatever a copy touches of what is here, the kernel copies, page by page: a twentieth of a
+second for all names of all modules. This file is run, not imported; `forkclient.py` starts and calls it.
 
 Usage: python tests/support/forkserver.py SOCKET PID   serves until process PID ends
 """
@@ -11,8 +12,9 @@ import array
 import atexit
 import contextlib
 import gc
+import hashlib
 import importlib
-import json
+import marshal
 import os
 import pkgutil
 import runpy
@@ -22,6 +24,9 @@ import socket
 import sys
 import threading
 from pathlib import Path
+from typing import NamedTuple
+
+from forkclient import EXECUTABLE, SEARCH
 
 # What stages import, and what they import only when they are called.
 STAGES = (
@@ -33,93 +38,145 @@ STAGES += " matplotlib.pyplot matplotlib.backends.backend_svg sentence_transform
 SNAKEMAKE = "snakemake.cli snakemake.report.html_reporter smart_open jsonschema"
 # What several stages, or Snakemake, import of the project.
 SHARED = ("config", "evaluation", "formats", "models", "reporting", "retrieval", "runtime", "systems", "training")
+PACKAGES = ("cort", "workflow")
+PLACEHOLDER = "'/a file of rules'"
+FORKED = str(Path(__file__).with_name("forked") / "python")
+NOT_IMPORTED = ("__pycache__", "rules", "templates")
 ROOT = Path(__file__).parents[2]
 
 
+class Imported(NamedTuple):
+    """What is shared of the project: its files, its modules, and the names in these that are paths in its folder."""
+
+    files: dict
+    modules: list
+    paths: list
+
+
 def preload():
-    """Import libraries, and what is shared of the project; return its files.
+    """Import libraries, and what is shared of the project.
 
     One that is not installed is missed by whoever imports it.
     """
     files, place = files_of(ROOT), str(ROOT)
     sys.path.insert(0, place)
-    parts = [str(ROOT / "cort" / part) for part in SHARED]
-    project = (found.name for part in parts for found in pkgutil.iter_modules([part], f"cort.{Path(part).name}."))
+    parts = {f"cort.{part}.": ROOT / "cort" / part for part in SHARED} | {"workflow.": ROOT / "workflow"}
+    project = (found.name for start, part in parts.items() for found in pkgutil.iter_modules([str(part)], start))
     for name in [*f"{STAGES} {SNAKEMAKE}".split(), *project]:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
+    # Every start of Snakemake checks a config by it.
+    sys.modules["cort.config.root"].Root.model_rebuild()
     sys.path.remove(place)
+    own = [name for name in sys.modules if name.partition(".")[0] in PACKAGES]
+    paths = [(name, key) for name in own for key, value in vars(sys.modules[name]).items() if is_own(value)]
     gc.collect()
     gc.freeze()
-    return files
+    return Imported(files, own, paths)
+
+
+def is_own(value):
+    """Tell whether something is a path in the project's folder."""
+    return isinstance(value, Path) and value.is_relative_to(ROOT)
 
 
 def files_of(folder):
-    """Size and time of each file of the project's package, by its path in a folder."""
-    found, waiting = {}, [os.path.join(folder, "cort")]
+    """Size and time of each file of what is shared, by its path in a folder."""
+    found, waiting = {}, [os.path.join(folder, part) for part in ("workflow", *(f"cort/{one}" for one in SHARED))]
     while waiting:
         for entry in os.scandir(waiting.pop()):
-            if entry.is_dir() and entry.name != "__pycache__":
-                waiting.append(entry.path)
+            if entry.is_dir(follow_symlinks=False):
+                waiting += [entry.path] * (entry.name not in NOT_IMPORTED)
             elif entry.is_file():
                 state = entry.stat()
                 found[entry.path.removeprefix(f"{folder}/")] = state.st_size, state.st_mtime_ns
     return found
 
 
-def move_project(folder, files):
+def move_project(folder, imported):
     """Make what was imported of the project that of a folder with the same files, or forget it."""
     try:
-        same = files_of(folder) == files and "COVERAGE_PROCESS_CONFIG" not in os.environ
+        same = files_of(folder) == imported.files and "COVERAGE_PROCESS_CONFIG" not in os.environ
     except OSError:
         same = False
-    for name in [name for name in sys.modules if name.partition(".")[0] == "cort"]:
-        if not same:
+    if not same:
+        for name in imported.modules:
             del sys.modules[name]
-            continue
+        return
+    for name in imported.modules:
         module = sys.modules[name]
         module.__file__ = module.__spec__.origin = module.__file__.replace(str(ROOT), folder, 1)
         if hasattr(module, "__path__"):
             module.__path__[:] = [path.replace(str(ROOT), folder, 1) for path in module.__path__]
-        for key, value in vars(module).items():
-            if isinstance(value, Path) and value.is_relative_to(ROOT):
-                setattr(module, key, folder / value.relative_to(ROOT))
-    if same:
-        # What the package does when it is imported depends on the environment.
-        importlib.reload(sys.modules["cort"])
+    for name, key in imported.paths:
+        value = getattr(sys.modules[name], key)
+        setattr(sys.modules[name], key, folder / value.relative_to(ROOT))
+    # What the package does when it is imported depends on the environment.
+    importlib.reload(sys.modules["cort"])
+
+
+def remember_rules(folder):
+    """Have Snakemake parse equal files of rules once, which takes a fifth of each of its starts."""
+    from snakemake import workflow
+
+    parse = workflow.parse
+
+    def parse_once(path, owner, linemap, rulecount=0):
+        name = path.get_path_or_uri(secret_free=True)
+        key = hashlib.sha256(f"{rulecount}\n{Path(name).read_text('utf-8')}".encode()).hexdigest()
+        kept = Path(folder) / key
+        if kept.exists():
+            code, count, lines = marshal.loads(kept.read_bytes())  # noqa: S302 - written below
+        else:
+            lines = {}
+            code, count = parse(path, owner, lines, rulecount=rulecount)
+            code = code.replace(repr(name), PLACEHOLDER)
+            new = kept.with_suffix(f".{os.getpid()}")
+            new.write_bytes(marshal.dumps((code, count, lines)))
+            new.rename(kept)
+        linemap |= lines
+        return code.replace(PLACEHOLDER, repr(name)), count
+
+    workflow.parse = parse_once
 
 
 def receive(connection):
-    """Read a call: its words, folder and environment, and three descriptors."""
+    """Read a call: its words, folder and environment, and three descriptors, or four."""
     size = array.array("i")
-    data, ancillary, *_ = connection.recvmsg(1 << 20, socket.CMSG_SPACE(3 * size.itemsize))
+    data, ancillary, *_ = connection.recvmsg(1 << 20, socket.CMSG_SPACE(4 * size.itemsize))
     for _, _, descriptors in ancillary:
         size.frombytes(descriptors)
-    while not data.endswith(b"\n"):
+    length = int.from_bytes(data[:8], "little")
+    while len(data) < 8 + length:
         data += connection.recv(1 << 20)
-    return json.loads(data), list(size)
+    return marshal.loads(data[8:]), list(size)  # noqa: S302 - from `forkclient.py`
 
 
-def become(call, descriptors, files):
+def become(call, descriptors, imported):
     """Do in a copy what `python -m MODULE ...` would do; return the exit status."""
-    for target, descriptor in enumerate(descriptors):
+    for target, descriptor in enumerate(descriptors[:3]):
         os.dup2(descriptor, target)
         os.close(descriptor)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGCHLD):
         signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    os.chdir(call["folder"])
+    (module, *words), folder, environment = call
+    os.chdir(folder)
     os.environ.clear()
-    os.environ.update(call["environment"])
-    module, *words = call["words"]
-    path = call["environment"].get("PYTHONPATH", "")
-    sys.path[:1] = [call["folder"], *filter(None, path.split(os.pathsep))]
+    os.environ.update(environment)
+    sys.path[:1] = [folder, *filter(None, environment.get("PYTHONPATH", "").split(os.pathsep))]
     sys.argv = [module, *words]
-    move_project(os.getcwd(), files)
+    # Builds start stages by a shell, which finds the same by `PATH`.
+    sys.executable = environment.get(EXECUTABLE, FORKED if module.startswith("cort.") else sys.executable)
+    move_project(os.getcwd(), imported)
     if "COVERAGE_PROCESS_CONFIG" in os.environ:
         importlib.import_module("coverage").process_startup()
     try:
-        runpy.run_module(module, run_name="__main__", alter_sys=True)
+        if [module, *words[:1]] == SEARCH:
+            sys.argv = ["-c", str(descriptors[3]), *words[2:]]
+            importlib.import_module("cort.retrieval.lucene").main()
+        else:
+            runpy.run_module(module, run_name="__main__", alter_sys=True)
     except SystemExit as end:
         if isinstance(end.code, str):
             sys.stderr.write(f"{end.code}\n")
@@ -152,6 +209,7 @@ def serve(place, parent):
                         listening.close()
                         connection.close()
                         return call, descriptors
+                    connection.sendall(pid.to_bytes(8, "little"))
                     for descriptor in descriptors:
                         os.close(descriptor)
                     ended = os.pidfd_open(pid)
@@ -164,7 +222,7 @@ def serve(place, parent):
                         waiting.unregister(connection)
                     _, status = os.waitpid(pid, 0)
                     with contextlib.suppress(OSError):
-                        connection.sendall(str(os.waitstatus_to_exitcode(status)).encode())
+                        connection.sendall(os.waitstatus_to_exitcode(status).to_bytes(8, "little", signed=True))
                     connection.close()
                 case pid, _, connection, False:
                     waiting.unregister(connection)
@@ -173,6 +231,7 @@ def serve(place, parent):
 
 if __name__ == "__main__":
     imported = preload()
+    remember_rules(os.path.dirname(sys.argv[1]))
     asked = serve(sys.argv[1], int(sys.argv[2]))
     if asked:
         status = become(*asked, imported)

@@ -1,11 +1,14 @@
 """This Python in processes of its own, which tests wait for, signal and kill."""
 
 import os
+import select
 import signal
 import subprocess
 import sys
+import threading
 
 from tests.support.common import ROOT
+from tests.support.forkclient import begin, status_of
 
 
 class Python(subprocess.Popen):
@@ -24,3 +27,33 @@ class Python(subprocess.Popen):
         self.send_signal(number)
         said = self.communicate(timeout=seconds)
         return self.returncode, "".join(filter(None, said))
+
+
+class Copy:
+    """A module in a process that starts at once, as `forking.py` has it; else like `Python`, with a pipe of errors."""
+
+    def __init__(self, module, *words, environment):
+        reading, writing = os.pipe()
+        with open(os.devnull, "r+b") as nothing, open(writing, "wb") as errors:
+            descriptors = (nothing.fileno(), nothing.fileno(), errors.fileno())
+            named = [module, *map(str, words)]
+            self._connection, self.pid = begin(named, str(ROOT), {**os.environ, **environment}, descriptors)
+        self.stderr = open(reading, encoding="utf-8")  # noqa: SIM115 - until its end
+        self._status, self._waiting = None, threading.Lock()
+
+    def poll(self):
+        """Return the exit status; None while it runs."""
+        with self._waiting:
+            if self._status is None and select.select([self._connection], [], [], 0)[0]:
+                self._status = status_of(self._connection)
+            return self._status
+
+    def wait(self, seconds=None):
+        """Wait for its end; the exit status."""
+        if self._status is None and not select.select([self._connection], [], [], seconds)[0]:
+            raise subprocess.TimeoutExpired("a copy", seconds)
+        return self.poll()
+
+    def send_signal(self, number):
+        if self.poll() is None:
+            os.kill(self.pid, number)

@@ -13,9 +13,8 @@ from cort.formats.shards import Tokens
 from cort.models.cross_encoder import CrossEncoder
 from cort.models.encoder import load_encoder
 from cort.models.tokenizer import fingerprint
-from tests.support.common import write_rows
+from tests.support.common import BERT, write_rows
 
-BERT = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
 DISTILBERT = {**dict.fromkeys(BERT), "dim": 32, "n_layers": 2, "n_heads": 2, "hidden_dim": 64}
 # A text over any limit, an empty one, special tokens spelled out, letters that a filter removes.
 STRANGE = ["ba " * 200, "", "[SEP] bako [CLS] rilu", "Bäko — rílu!", "٣ ko; ri", "x"]

@@ -15,7 +15,7 @@ from cort import pairs, triples
 from cort.formats import tables
 from cort.training.losses import Batch
 from tests.support.common import command_line, contents
-from tests.support.processes import Python
+from tests.support.processes import Copy, Python
 
 TIMEOUT = 300
 PARTS = "train", "validation"
@@ -89,14 +89,18 @@ def batch_of(queries, *passages, relevant=None, others=None, scores=None):
     return Batch(queries, torch.cat(passages, dim=-2), relevant, others, scores)
 
 
-class Process:
-    """A stage in a process of its own, whose log can be waited for."""
+def loading(stage, argv):
+    """A stage in a process of its own that begins with its imports."""
+    # As in a terminal, wherever the tests run.
+    as_in_a_terminal = partial(signal.signal, signal.SIGINT, signal.default_int_handler)
+    return Python("-m", f"cort.{stage}", *argv, stderr=subprocess.PIPE, preexec_fn=as_in_a_terminal)
 
-    def __init__(self, stage, argv, **environment):
-        # As in a terminal, wherever the tests run.
-        as_in_a_terminal = partial(signal.signal, signal.SIGINT, signal.default_int_handler)
-        options = {"environment": environment, "stderr": subprocess.PIPE, "preexec_fn": as_in_a_terminal}
-        self.process = Python("-m", f"cort.{stage}", *argv, **options)
+
+class Process:
+    """A stage in a process of its own, by default a copy, whose log can be waited for."""
+
+    def __init__(self, stage, argv, start=None, **environment):
+        self.process = start(stage, argv) if start else Copy(f"cort.{stage}", *argv, environment=environment)
         self.lines, self.grown = [], threading.Condition()
         self.reader = threading.Thread(target=self._read)
         self.reader.start()

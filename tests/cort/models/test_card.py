@@ -48,9 +48,8 @@ def test_a_card_names_the_base_model_its_licence_data_and_measures(make_reranker
     for text in ("no header", "---\nlicense: [a, b]\n---\n", "---\n- a\n---\n", "---\na: {\n---\n"):
         card.write_text(text)
         assert Origin.of(tmp_path) == Origin()
-    assert [record.message for record in caplog.records] == [
-        f"{card}: its header is no YAML; the licence of the model remains unknown"
-    ]
+    line = f"{card}: its header cannot be read; the licence of the model remains unknown"
+    assert [record.message for record in caplog.records] == [line, line]
     folder = make_reranker()
     write_card(folder, "it", "CrossEncoder", {}, origin=origin, data="nfcorpus", measures={"nDCG@10": 0.36281})
     header, _ = card_of(folder)

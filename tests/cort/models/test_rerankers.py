@@ -124,13 +124,19 @@ def test_the_first_loss_is_that_of_the_first_pairs(options, tmp_path, lm, caches
 def test_training_complains(options, tmp_path, complaint, examples):
     table = tables.read_table(examples / "pairs.train.parquet", tables.PAIRS)
     unknown = table.set_column(2, "doc_id", pa.array(["nobody"] * table.num_rows))
-    files = {"none": table.slice(0, 0), "unknown": unknown, "late": table.slice(1)}
+    swapped = table.set_column(1, "query_id", table["query_id"].take([*range(1, table.num_rows), 0]))
+    files = {"unknown": unknown, "late": table.slice(1), "swapped": swapped}
     for name, rows in files.items():
         tables.write_table(tmp_path / name, rows)
     for changes, found in (
-        ({"pairs": tmp_path / "none"}, f"{tmp_path}/none: found no pairs"),
         ({"validation_pairs": tmp_path / "unknown"}, f"{tmp_path}/unknown: found the unknown id "),
-        ({"pairs": tmp_path / "late", "loss": "softmax"}, f"{tmp_path}/late: found a negative in the first row"),
+        *(
+            (
+                {"pairs": tmp_path / name, "loss": "softmax"},
+                f"{tmp_path}/{name}: row {row}: found a negative without a pos",
+            )
+            for name, row in (("late", 1), ("swapped", 2))
+        ),
         ({"max_length": 12}, "max_length: found 12, expected 14 to 48"),
         ({"kind": "other"}, "--kind: found the re-ranker 'other', expected "),
         (

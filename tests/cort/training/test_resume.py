@@ -9,7 +9,7 @@ import pytest
 
 from cort.runtime.program import program_of
 from tests.support.common import ROOT
-from tests.support.training import Process, results
+from tests.support.training import Process, loading, results
 
 pytestmark = pytest.mark.slow
 
@@ -121,7 +121,7 @@ def test_two_processes_with_the_same_training_do_not_harm_each_other(stage_optio
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGUSR1, 138), (signal.SIGINT, 130)])
 def test_a_signal_while_it_loads_ends_it_at_once(stage_options, tmp_path, number, status):
     folder, output = tmp_path / "checkpoints", tmp_path / "out"
-    process = Process("train", stage_options("train", output, checkpoints=folder))
+    process = Process("train", stage_options("train", output, checkpoints=folder), loading)
     process.wait_for("INFO cort ")
     assert process.end(number) == status
     assert not process.saying("Traceback")
