@@ -22,7 +22,7 @@ from torch.utils.checkpoint import checkpoint
 from cort.formats.records import Integers
 from cort.formats.shards import Tokens
 from cort.models.batching import Lengths, Sequences, padded_tokens
-from cort.models.modules import TextModel
+from cort.models.modules import TextModel, has_layers
 from cort.models.precision import multiply_in, refuse_wrong
 from cort.models.tokenizer import fingerprint
 from cort.models.transformer import PRECISIONS, forward_by_length, replace_forward, single
@@ -34,8 +34,9 @@ MicroBatch: TypeAlias = Rows
 
 # Tokens whose activations are kept by default where memory does not decide.
 TOKENS_KEPT = 8_192
-# Padded tokens that are computed at once, if activations of so many are kept.
-AT_ONCE = {"cpu": 1_024, "cuda": 16_384}
+# Padded tokens that are computed at once, if activations of so many are kept. Each pass computes the gradients of all
+# token embeddings: little beside layers, but most of the time without.
+AT_ONCE, WITHOUT_LAYERS = {"cpu": 1_024, "cuda": 16_384}, 4_096
 # The other processes wait while the first one validates or writes. If it dies, the launcher ends them.
 LONGEST_WAIT = timedelta(days=1)
 
@@ -136,7 +137,9 @@ def tokens_kept(settings: TrainingSettings, model: nn.Module, device: torch.devi
     return max(left // int(size), AT_ONCE["cpu"])
 
 
-def room_of(settings: TrainingSettings, device: torch.device, processes: int, packed: bool = False) -> Room:
+def room_of(
+    settings: TrainingSettings, device: torch.device, processes: int, packed: bool = False, layers: bool = True
+) -> Room:
     """Divide what is kept into sub-batches of similar length: larger ones would be faster, but for the padding.
 
     On a CPU, with SQuAD's triples, 96 per update, 1.10 tokens are computed per real token; with four times the budget
@@ -144,7 +147,8 @@ def room_of(settings: TrainingSettings, device: torch.device, processes: int, pa
     """
     kept = settings.tokens_at_once or TOKENS_KEPT
     limit = inf if settings.gradient_checkpointing else kept * processes
-    return Room(limit, min(kept, AT_ONCE[device.type]), packed)
+    at_once = AT_ONCE[device.type] if layers else max(AT_ONCE[device.type], WITHOUT_LAYERS)
+    return Room(limit, min(kept, at_once), packed)
 
 
 def join_consecutive(examples: Rows, size: int, tokens: Callable[[Rows], int], limit: float) -> list[MicroBatch]:
@@ -181,7 +185,8 @@ class Forward:
         self._processes = 1 if alone else accelerator.num_processes
         self._gradient_checkpointing = settings.gradient_checkpointing
         packed = isinstance(model, TextModel) and model.reads_no_padding
-        self.room = room_of(settings, self.device, self._processes, packed)
+        layers = not isinstance(model, TextModel) or any(map(has_layers, model.transformers()))
+        self.room = room_of(settings, self.device, self._processes, packed, layers)
         self._joins = isinstance(model, TextModel) and packed and model.reads_alike()
 
     def both(self, queries: Sequences, passages: Sequences) -> tuple[Tensor, Tensor]:

@@ -67,7 +67,9 @@ def test_activations_that_are_computed_again_have_no_limit():
     assert room_of(settings, device, 3) == (300, 100, False)
     assert room_of(settings.model_copy(update={"gradient_checkpointing": True}), device, 3) == (math.inf, 100, False)
     # More at once would be more padding.
-    assert room_of(settings.model_copy(update={"tokens_at_once": 10**6}), device, 1) == (10**6, 1_024, False)
+    many = settings.model_copy(update={"tokens_at_once": 10**6})
+    assert room_of(many, device, 1) == (10**6, 1_024, False)
+    assert room_of(many, device, 1, layers=False) == (10**6, 4_096, False)
 
 
 def test_activations_are_kept_for_what_half_of_a_gpus_memory_holds(monkeypatch):
