@@ -4,14 +4,15 @@ import hashlib
 import random
 import re
 import time
+from functools import partial
 
 import pytest
 
 from cort.downloads import fetch
 from cort.downloads.catalog import Catalog, PublicFile
 from cort.downloads.fetch import Sources
-from cort.runtime.errors import InputError
 from tests.support.common import logged
+from tests.support.errors import line_of
 from tests.support.misbehaving_server import Step, serving
 
 CONTENT = random.Random(1).randbytes(3_000_000)  # noqa: S311
@@ -45,20 +46,7 @@ def fetched(server, tmp_path, monkeypatch):
 @pytest.fixture
 def refused(fetched):
     """Fetch in vain; the one-line error."""
-
-    def run(*paths):
-        with pytest.raises(InputError) as error:
-            fetched(*paths)
-        assert "\n" not in str(error.value)
-        return str(error.value)
-
-    return run
-
-
-@pytest.fixture
-def part(tmp_path):
-    (tmp_path / "own" / "test").mkdir(parents=True)
-    return tmp_path / "own" / "test" / "file.bin.part"
+    return partial(line_of, fetched)
 
 
 def left(tmp_path):
@@ -213,8 +201,9 @@ def test_a_mirror_that_is_flaky_and_wrong_is_left(server, fetched):
     assert len(server.sent["/a"]) == 4
 
 
-def test_a_complete_part_is_only_checked(server, fetched, part):
-    part.write_bytes(CONTENT)
+def test_a_complete_part_is_only_checked(server, fetched, tmp_path):
+    (tmp_path / "own" / "test").mkdir(parents=True)
+    (tmp_path / "own" / "test" / "file.bin.part").write_bytes(CONTENT)
     server.serve("/a", CONTENT)
     assert fetched("/a") == CONTENT
     assert server.sent["/a"] == [0]

@@ -271,14 +271,6 @@ def test_unjudged_passages_of_published_runs(run, year, results, unjudged):
     assert found.mean["Judged@10"] == pytest.approx(1 - unjudged / results)
 
 
-@pytest.mark.parametrize("judged", [{"a": 0}, {"z": 1}])
-def test_queries_without_relevant_or_without_judged_results_count_zero(judged):
-    qrels = {"q": judged, "without results": {"a": 1}}
-    zeros = ["RR", "nDCG", "R@5", "AP", "P@5", "Success@5", "R_cap@5", "RR(judged_only=True)"]
-    zeros += [] if "a" in judged else ["Judged@10"]
-    assert measures.evaluate_run(make_run(FIVE), qrels, zeros) == dict.fromkeys(qrels, dict.fromkeys(zeros, 0.0))
-
-
 def test_what_is_judged_of_the_first_results():
     rankings = FIVE | {"r": [(f"d{n}", -float(n)) for n in range(30)], "unjudged query": [("a", 1.0)]}
     qrels = {"q": {"b": 0, "e": 2, "z": 1}, "r": {"d0": 1, "d9": 0, "d10": 1}, "s": {"x": 1}}

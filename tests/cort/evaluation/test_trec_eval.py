@@ -13,7 +13,7 @@ from cort.evaluation.measures import evaluate_run, means
 from cort.formats import tables
 from cort.formats.runs import read_run
 from cort.retrieval.anserini import fat_jar
-from tests.support.common import command_line
+from tests.support.common import command_line, write_rows
 
 PROGRAM = "trec_eval/trec_eval-linux-amd64"
 DOCUMENTS = [str(number) for number in range(1, 61)]
@@ -79,10 +79,8 @@ def world(request, tmp_path):
     (tmp_path / "published.trec").write_text("\n".join([*lines, ""]))
     rows = (f"{query} 0 {doc} {grade}\n" for query, judged in qrels.items() for doc, grade in judged.items())
     (tmp_path / "qrels.txt").write_text("".join(rows))
-    columns = {"query_id": QUERIES, "text": QUERIES}
-    tables.write_table(tmp_path / "queries.parquet", tables.pa.table(columns, schema=tables.QUERIES))
-    columns = {"doc_id": DOCUMENTS, "text": DOCUMENTS}
-    tables.write_table(tmp_path / "passages.parquet", tables.pa.table(columns, schema=tables.PASSAGES))
+    write_rows(tmp_path / "queries.parquet", tables.QUERIES, zip(QUERIES, QUERIES, strict=True))
+    write_rows(tmp_path / "passages.parquet", tables.PASSAGES, zip(DOCUMENTS, DOCUMENTS, strict=True))
     return tmp_path, qrels
 
 

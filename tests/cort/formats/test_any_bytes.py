@@ -213,9 +213,7 @@ READERS = {
     "qrels": ("q.txt", _text(QRELS), _listed(iter_qrels)),
     "qrels of BEIR": ("q.tsv", _text("query-id\tcorpus-id\tscore\nq\td\t1\n"), _listed(iter_qrels)),
     "quotations": ("q.jsonl", _json(QUOTED), _read_judged),
-    "judgements": ("q.jsonl", _json({**QUOTED, "doc_id": "d"}), _read_judged),
     "run": ("r.trec", _written(write_run, RANKINGS, "t"), _run_alike),
-    "run of TABs": ("r.trec", _text("q\tQ0\td\t1\t2.5\tt\nq\tQ0\te\t2\t-1e3\tt\n"), _run_alike),
     "candidates": ("c.tsv", _text("q\td\twhat is\ta b\n"), read_candidates),
     "published run": ("r.tsv", _text("q\td\t1\nq\te\t2\n"), read_published),
     "published ranking": ("r.tsv", _text("q\td\t1\t2.5\nq\te\t2\t-1\n"), read_published),
@@ -324,18 +322,3 @@ def test_texts_come_back(texts, end):
 
     assert round_trip(write, lambda path: [query for _, query in iter_queries(path)]) == expected
     assert round_trip(write, passages) == expected
-
-
-SCORES = st.lists(st.floats(-1e30, 1e30), min_size=1, max_size=5)
-DOC_IDS = st.lists(WORD, min_size=5, max_size=5, unique=True)
-
-
-@fuzzed
-@given(st.dictionaries(WORD, st.tuples(DOC_IDS, SCORES), min_size=1, max_size=3))
-def test_runs_come_back(results):
-    rankings = [
-        Ranking(query_id, doc_ids[: len(scores)], np.array(sorted(scores, reverse=True)))
-        for query_id, (doc_ids, scores) in results.items()
-    ]
-    again = round_trip(lambda path: write_run(path, rankings, "tag"), lambda path: list(read_run(path)))
-    assert [ranking[:2] for ranking in again] == [ranking[:2] for ranking in rankings]

@@ -8,29 +8,11 @@ PAGE = '<meta charset="{}"><p>{}'
 # Labels and the encodings that browsers take them for; characters that only these have.
 LABELS = [
     *(("gb2312", "gb18030", "榕镕"), ("gbk", "gb18030", "㐀"), ("gb_2312-80", "gb18030", "中")),
-    *(
-        ("shift_jis", "cp932", "①髙"),
-        ("x-sjis", "cp932", "㈱"),
-        ("euc-kr", "cp949", "뷁똠"),
-        ("korean", "cp949", "한"),
-    ),
-    *(
-        ("iso-8859-1", "cp1252", "“€”"),
-        ("us-ascii", "cp1252", "…"),
-        ("iso-8859-9", "cp1254", "ğ€"),
-        ("big5", "big5hkscs", "中"),
-    ),
-    *(
-        ("tis-620", "cp874", "ไทย"),
-        ("windows-1251", "cp1251", "Ж"),
-        ("koi8-r", "koi8-r", "Ж"),
-        ("iso-8859-15", "iso-8859-15", "€"),
-    ),
-    *(
-        ("euc-jp", "euc_jp", "日本"),
-        ("x-mac-roman", "mac_roman", "é"),
-        ("utf-16", "utf-8", "日本é"),
-    ),
+    *(("shift_jis", "cp932", "①髙"), ("x-sjis", "cp932", "㈱"), ("euc-jp", "euc_jp", "日本")),
+    *(("euc-kr", "cp949", "뷁똠"), ("korean", "cp949", "한"), ("big5", "big5hkscs", "中")),
+    *(("iso-8859-1", "cp1252", "“€”"), ("us-ascii", "cp1252", "…"), ("iso-8859-9", "cp1254", "ğ€")),
+    *(("tis-620", "cp874", "ไทย"), ("windows-1251", "cp1251", "Ж"), ("koi8-r", "koi8-r", "Ж")),
+    *(("iso-8859-15", "iso-8859-15", "€"), ("x-mac-roman", "mac_roman", "é"), ("utf-16", "utf-8", "日本é")),
 ]
 
 
@@ -68,15 +50,11 @@ def test_utf_8_with_another_label_is_utf_8():
 
 
 @pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be", "utf-8"])
-def test_byte_order_marks(encoding):
+def test_encodings_of_unicode_are_known_by_their_marks_and_utf_16_by_its_zeros(encoding):
     text = "“Café” 日本 \U0001f600\r\n"
     assert decode_file(("\ufeff" + text).encode(encoding)) == (text, "")
-
-
-@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
-def test_utf_16_without_a_mark_is_known_by_its_zeros(encoding):
     text = "Ein Café in Köln.\n" * 9
-    assert decode_file(text.encode(encoding)) == (text, "")
+    assert "32" in encoding or decode_file(text.encode(encoding)) == (text, "")
 
 
 def test_one_bad_byte_of_utf_8_is_one_character_and_anything_else_is_windows():

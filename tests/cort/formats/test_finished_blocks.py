@@ -1,8 +1,5 @@
 import importlib
 import itertools
-import signal
-import subprocess
-import sys
 
 import numpy as np
 import pyarrow as pa
@@ -14,7 +11,7 @@ from cort.models import shards as module_of_shards
 from cort.models import transformer
 from cort.models.shards import blocks_of
 from cort.runtime.errors import InputError
-from tests.support.common import ROOT, logged
+from tests.support.common import logged
 
 
 def test_shards_are_even_and_blocks_have_about_so_many_tokens():
@@ -51,27 +48,12 @@ def refuse(number):
     raise AssertionError(f"block {number} was made again")
 
 
-KILLED = """
-import os, signal, sys
-from pathlib import Path
-import pyarrow as pa
-from cort.formats.checkpoints import FinishedBlocks
-
-def square(number):
-    if number == 3:
-        os.kill(os.getpid(), signal.SIGKILL)
-    return pa.record_batch({"value": [number * number]})
-
-blocks = FinishedBlocks(Path(sys.argv[1]), lambda: "one", float(sys.argv[2]))
-list(blocks.keeping(blocks.each([(n, n) for n in range(5)], square)))
-"""
-
-
 @pytest.mark.parametrize(("every", "kept"), [(0, 3), (30, 0)])
 def test_a_killed_process_loses_only_what_was_made_after_the_last_checkpoint(tmp_path, every, kept):
-    words = [sys.executable, "-c", KILLED, tmp_path / "kept", str(every)]
-    killed = subprocess.run(words, cwd=ROOT, check=False)
-    assert killed.returncode == -signal.SIGKILL
+    blocks = FinishedBlocks(tmp_path / "kept", lambda: "one", every)
+    passed_on = blocks.keeping(blocks.each([(number, number) for number in range(5)], square))
+    # It is killed while it works with the third one.
+    assert [next(passed_on)["value"][0].as_py() for _ in range(3)] == [0, 1, 4]
     assert values(tmp_path / "kept", numbers=range(kept), make=refuse) == [0, 1, 4][:kept]
     assert values(tmp_path / "kept") == [0, 1, 4, 9, 16]
 
@@ -102,8 +84,9 @@ def test_shards_that_divide_a_file_of_blocks_use_and_remove_their_own(tmp_path):
     for numbers in shards:
         found = values(tmp_path / "kept", numbers=numbers, make=lambda n: square(n) if n > 2 else refuse(n))
         assert found == [n * n for n in numbers]
-    for numbers in shards:
+    for numbers, left in zip(shards, (["blocks-3-3.arrow", "blocks-4-4.arrow"], []), strict=True):
         FinishedBlocks(tmp_path / "kept", lambda: "one", 0).remove(numbers)
+        assert sorted(path.name for path in tmp_path.glob("kept/*")) == left
     assert not (tmp_path / "kept").exists()
 
 
@@ -123,15 +106,6 @@ def test_blocks_of_another_computation_and_damaged_ones_are_recomputed(tmp_path,
     assert values(tmp_path / "kept", name="two", make=lambda number: square(number + 1)) == [1, 4, 9, 16, 25]
     assert "found blocks of other inputs or options" in caplog.text
     assert values(tmp_path / "kept", name="two", make=refuse) == [1, 4, 9, 16, 25]
-
-
-def test_only_named_blocks_are_removed_and_the_folder_after_the_last(tmp_path):
-    values(tmp_path / "kept")
-    blocks = FinishedBlocks(tmp_path / "kept", lambda: "one")
-    blocks.remove([0, 1, 2])
-    assert sorted(path.name for path in (tmp_path / "kept").iterdir()) == ["blocks-3-3.arrow", "blocks-4-4.arrow"]
-    blocks.remove([3, 4])
-    assert not (tmp_path / "kept").exists()
 
 
 EACH = FinishedBlocks.each

@@ -4,7 +4,6 @@ import json
 import random
 import re
 from functools import partial
-from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -14,9 +13,6 @@ from cort.formats.records import Qrel
 from cort.formats.tables import PASSAGES
 from cort.retrieval.documents import documents_of
 from tests.support.common import ROOT, write_file
-
-DATA = Path(__file__).parents[4] / "shared" / "data"
-needs_data = pytest.mark.skipif(not DATA.exists(), reason="needs ../shared/data")
 
 WINE = "Wine\n\nWhite wine has 119 calories in a glass."
 TEXTS = {

@@ -1,27 +1,14 @@
 """Passages are read in blocks as they are row by row."""
 
 import random
-from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from cort.formats.passages import iter_passage_batches, iter_passages
 from cort.formats.tables import PASSAGES, regroup
 from cort.runtime.errors import InputError
-from tests.support.common import refusal, write_file
-
-DATA = Path(__file__).parents[4] / "shared" / "data"
-needs_data = pytest.mark.skipif(not DATA.exists(), reason="needs ../shared/data")
-
-
-def test_damaged_tables_are_refused(tmp_path):
-    path = tmp_path / "a.parquet"
-    pq.write_table(pa.table({"_id": ["a"], "text": ["x"]}), path)
-    path.write_bytes(path.read_bytes()[:-20])
-    assert "found unreadable bytes" in refusal(iter_passages, path)
-
+from tests.support.common import write_file
 
 PLAIN = [b"%d\ttext of passage %d" % (number, number) for number in range(40)]
 ODD = [
@@ -81,9 +68,3 @@ def test_regrouped_tables_have_the_requested_rows():
     assert [table.num_rows for table in tables] == [5, 5, 5, 1]
     assert [row for table in tables for row in table["a"].to_pylist()] == list(range(16))
     assert list(regroup([], 5)) == []
-
-
-@needs_data
-@pytest.mark.parametrize(("name", "count"), [("squad", 20_958), ("nfcorpus", 3_633), ("msmarco-sample", 30_005)])
-def test_real_collections_are_read_alike(name, count):
-    assert len(in_both_ways(DATA / name / "collection.tsv", 1 << 18)) == count

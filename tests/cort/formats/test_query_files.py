@@ -64,12 +64,6 @@ def test_queries_are_read_and_what_is_odd_is_counted(tmp_path, name):
     assert doubts == counts
 
 
-def test_labels_of_trec_go_from_each_part(tmp_path):
-    topic = "<top><num> Number: 7 <title> T <desc> Description: D of narrative: x <narr> Narrative: N\n</top>"
-    path = write_file(tmp_path / "q", topic)
-    assert [query.text for _, query in iter_queries(path, "title+description+narrative")] == ["T D of narrative: x N"]
-
-
 def test_questions_and_answers_without_ids_get_a_hint_that_works(tmp_path):
     path = write_file(tmp_path / "q.tsv", "What is it?\tThis.\nWhy not?\tSo.\n")
     assert "write the header 'question TAB answer' above" in refusal(iter_queries, path)
@@ -123,17 +117,6 @@ def test_several_columns_get_a_hint_that_works(tmp_path):
 def test_queries_without_ids_are_refused_where_judgements_need_them(tmp_path):
     path = write_file(tmp_path / "q.jsonl", '{"question": "Why?"}\n')
     assert "found no _id or " in refusal(lambda file: iter_queries(file, numbered=False), path)
-
-
-def test_documents_in_the_same_forms(tmp_path):
-    rows = [("1", "T", "one"), ("2", "", "two")]
-    objects = [dict(zip(("ID", "Title", "Text"), row, strict=True)) for row in rows]
-    for content in (json.dumps(objects), json.dumps(objects, indent=2), "ID;Title;Text\n1;T;one\n2;;two;\n"):
-        assert [row for _, row in iter_titled(write_file(tmp_path / "d", content))] == rows
-    path = write_file(
-        tmp_path / "d", '<DOC id="A1"><TITLE>T</TITLE><TEXT>x</TEXT></DOC><DOC DOCNO="B"><TEXT>y</TEXT></DOC>'
-    )
-    assert [row for _, row in iter_titled(path)] == [("A1", "T", "x"), ("B", "", "y")]
 
 
 def test_documents_whose_ids_are_texts_get_a_hint_that_works(tmp_path):

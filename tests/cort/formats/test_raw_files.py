@@ -1,6 +1,5 @@
 """Passages, queries, judgements and predictions in the layouts that they are published in, and what is read of them."""
 
-import gzip
 import json
 import math
 from functools import partial
@@ -181,6 +180,10 @@ FILES = {
     "passages without titles, Parquet": ("passages", [{"_id": "1", "title": NAN, "text": "x"}], {1: ("1", "x")}),
     "TREC": ("documents", TREC.encode("cp1252"), {1: FT, 15: ("2", "", "bare text"), 18: ("3", "", "")}),
     "comments of the Federal Register": ("documents", FR, {1: ("FR94-1", "", "One two.")}),
+    "ids as attributes": ("documents", '<DOC id="A"><TITLE>T</TITLE><TEXT>x</TEXT></DOC>\n<DOC DOCNO="B">y</DOC>',
+                          {1: ("A", "T", "x"), 2: ("B", "", "y")}),
+    "an array": ("documents", '[{"ID": 1, "Title": "T", "Text": "one"},\n {"ID": 2, "Text": "two"}]',
+                 {1: ("1", "T", "one"), 2: ("2", "", "two")}),
     "SMART": ("passages", SMART, {1: ("1", "a wing . about .5 of a wing"), 11: ("2", "Algebra"), 18: ("471", ".")}),
     # Row 2 of the real dev.small queries starts with a blank.
     "queries of MS MARCO": ("queries", "104\twhat is paula deen's\n2\t Androgen define\n\n",
@@ -306,14 +309,3 @@ def test_real_files_have_their_published_counts(name):
     records = list(reader(DATA / name))
     assert (len(records), records[-1][1][0]) == (count, last)
     assert reader is iter_queries or [row for row, _ in records] == list(range(1, count + 1))
-
-
-@needs_data
-def test_vaswani_is_read_as_published(tmp_path):
-    path = DATA / "vaswani" / "doc-text.trec"
-    passages = [passage for _, passage in iter_passages(path)]
-    assert [int(doc_id) for doc_id, _ in passages] == list(range(1, 11_430))
-    assert passages[0].text.startswith("compact memories have flexible capacities a digital data")
-    packed = tmp_path / "docs.gz"
-    packed.write_bytes(gzip.compress(path.read_bytes()))
-    assert [passage for _, passage in iter_passages(packed)] == passages

@@ -1,4 +1,4 @@
-"""TREC-CAR: three pages as its publishers write them, from paragraphs to a split."""
+"""TREC-CAR: three pages as its publishers write them, paragraphs and topics."""
 
 import os
 import tarfile
@@ -6,10 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from cort import collection, split
-from cort.formats.tables import QRELS, QUERIES, read_table
 from cort.formats.topics import iter_queries
-from tests.support.common import ROOT, command_line, write_file
+from tests.support.common import ROOT, write_file
 from tests.support.irds import run_with
 
 HEADER = ["CAR", [2, []], [["enwiki", "en"], []]]
@@ -79,19 +77,3 @@ def test_topics_are_those_of_the_judgements_as_the_paper_writes_them(tmp_path):
         (4, "enwiki:Green%20sea%20turtle/Diet", "Green sea turtle Diet"),
         (6, "enwiki:Hebrew%20%27/History", "Hebrew %27 History"),
     ]
-
-
-def test_judgements_of_a_file_per_fold_are_those_of_one_file(tmp_path):
-    qrels = write_qrels(tmp_path)
-    texts = (f"{doc_id.decode()}\t{''.join(map(str, parts))}.\n" for _, doc_id, parts in paragraphs_of_pages())
-    paragraphs = write_file(tmp_path / "paragraphs.tsv", "".join(texts))
-    passages, queries, judged = (tmp_path / f"{name}.parquet" for name in ("passages", "queries", "qrels"))
-    assert collection.main(command_line({"passages": paragraphs, "output": passages})) == 0
-    lines = qrels.read_text().splitlines(keepends=True)
-    folds = [write_file(tmp_path / f"fold-{n}.qrels", "".join(part)) for n, part in enumerate((lines[:3], lines[3:]))]
-    outputs = {"passages": passages, "output_queries": queries, "output_qrels": judged}
-    assert split.main(command_line({"queries": folds, "qrels": folds}, outputs)) == 0
-    tables = read_table(queries, QUERIES), read_table(judged, QRELS)
-    assert split.main(command_line({"queries": qrels, "qrels": qrels}, outputs)) == 0
-    assert (read_table(queries, QUERIES), read_table(judged, QRELS)) == tables
-    assert [table.num_rows for table in tables] == [4, len(TEXTS)]

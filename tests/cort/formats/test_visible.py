@@ -1,5 +1,3 @@
-"""Characters that nobody sees."""
-
 import unicodedata
 
 import pytest

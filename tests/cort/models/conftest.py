@@ -1,4 +1,4 @@
-from functools import cache
+import functools
 
 import pytest
 
@@ -9,7 +9,13 @@ from tests.support.layers import TYPES
 @pytest.fixture(scope="session")
 def of_type(make_base_model):
     """Make a base model of an architecture, once."""
-    return cache(lambda kind: make_base_model(model_type=kind, **TYPES[kind]))
+    return functools.cache(lambda kind: make_base_model(model_type=kind, **TYPES[kind]))
+
+
+@pytest.fixture
+def cache(tmp_path):
+    """File of a service's answers."""
+    return str(tmp_path / "cache" / "answers.sqlite")
 
 
 @pytest.fixture

@@ -62,21 +62,6 @@ def test_joined_sequences_are_those_of_both(caches):
     assert len(together.lengths) == row
 
 
-@pytest.mark.parametrize("template", [BERT, ROBERTA])
-def test_a_pair_is_never_longer_than_its_limit(template):
-    generator = np.random.default_rng(3)
-    for _ in range(300):
-        query = ids(*range(10, 10 + generator.integers(1, 20)))
-        passage = ids(*range(50, 50 + generator.integers(1, 30)))
-        query_length = int(generator.integers(template.extra + 1, 20))
-        max_length = int(generator.integers(query_length + len(template.between) + 1, 40))
-        tokens, segments = frame_pair(query, passage, template, query_length, max_length)
-        kept = min(len(query), query_length - template.extra)
-        assert len(tokens) == len(segments) == min(kept + len(passage) + template.pair_extra, max_length)
-        assert set(query[:kept]) <= set(tokens)
-        assert 50 in tokens
-
-
 @pytest.mark.parametrize("room", [10, 11])
 @pytest.mark.parametrize("template", [BERT, ROBERTA])
 def test_without_a_limit_of_queries_the_longer_text_is_truncated_as_by_transformers(template, room):

@@ -19,10 +19,7 @@ def pairs_of(model, caches):
 
 @pytest.mark.parametrize(
     ("settings", "drawn"),
-    [
-        (SETTINGS, {"layers.0.model.classifier.weight"}),
-        (LINEAR, {"layers.2.linear.weight", "layers.2.linear.bias"}),
-    ],
+    [(SETTINGS, {"layers.0.model.classifier.weight"}), (LINEAR, {"layers.2.linear.weight", "layers.2.linear.bias"})],
 )
 def test_the_head_is_drawn_from_the_seed_and_the_rest_is_the_base_model(lm, settings, drawn):
     from transformers import AutoModel

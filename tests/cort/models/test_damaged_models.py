@@ -7,12 +7,11 @@ import pytest
 import torch
 import transformers
 
-from cort import pretrained
 from cort.models.cross_encoder import CrossEncoder, new_cross_encoder
 from cort.models.encoder import load_encoder, new_encoder
 from cort.models.sparse_encoder import load_sparse_encoder
 from cort.models.tokenizer import load_template, load_tokenizer
-from cort.runtime.errors import InputError
+from tests.support.errors import line_of
 from tests.support.released import BERT, change_json, change_weights, write_json, write_modules
 from tests.support.small import encoder_settings, pair_settings
 
@@ -20,10 +19,7 @@ WEIGHTS, CONFIG, SETTINGS, MODULES = "model.safetensors", "config.json", "senten
 PADDING = "tokenizer_config.json"
 TRANSFORMER, QUERY, DENSE = "document_0_Transformer", "query_0_Transformer", "2_Dense"
 LAYER = "encoder.layer.1.output.dense.weight"
-ENCODER, PAIRS = (
-    encoder_settings("mean", 8, 12, 16),
-    pair_settings(8, 24),
-)
+ENCODER, PAIRS = encoder_settings("mean", 8, 12, 16), pair_settings(8, 24)
 
 #: kind -> which folder is damaged, and how it is loaded; None: taken in by a stage
 LOADS = {
@@ -201,19 +197,12 @@ FAULTS = [
 
 
 @pytest.mark.parametrize(
-    ("kind", "damage", "place", "found"),
-    [(kind, *fault) for kinds, *fault in FAULTS for kind in kinds.split(", ")],
+    ("kind", "damage", "place", "found"), [(kind, *fault) for kinds, *fault in FAULTS for kind in kinds.split(", ")]
 )
-def test_a_damaged_model_is_refused_in_one_line(folder_of, lm, complaint, tmp_path, kind, damage, place, found):
+def test_a_damaged_model_is_refused_in_one_line(folder_of, lm, refused, tmp_path, kind, damage, place, found):
     name, load = LOADS[kind]
     folder, output = folder_of(name), tmp_path / "out"
     damage(folder)
-    if load:
-        with pytest.raises(InputError) as caught:
-            load(folder, lm)
-        line = str(caught.value)
-    else:
-        line = complaint(pretrained.main, ["--kind", kind, "--pretrained", folder, "--output", output], output)
-    assert "\n" not in line
+    line = line_of(load, folder, lm) if load else refused("pretrained", kind=kind, pretrained=folder, output=output)
     assert line.startswith(f"{folder}{place}: ")
     assert found in line

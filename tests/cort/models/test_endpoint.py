@@ -1,12 +1,18 @@
 """Asking a model: each text once, whatever ends a process, within limits; errors in one line that tell no secrets."""
 
+import errno
+import fcntl
 import os
 import sqlite3
 import ssl
 import subprocess
+import threading
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import make_dataclass
+from itertools import count
+from unittest.mock import Mock
 
 import pytest
 
@@ -14,6 +20,7 @@ from cort.models import service
 from cort.models.endpoint import ask, refuse_nonsense
 from cort.runtime.errors import InputError
 from tests.support.common import logged, wait_until
+from tests.support.errors import line_of
 from tests.support.model_server import BROKEN, BUSY, FOUND, configured_server, model_server
 from tests.support.processes import Python
 
@@ -29,11 +36,6 @@ def limits(**changes):
 def server():
     with configured_server(KEY, answer=lambda prompt: f"answer to {prompt}") as server:
         yield server
-
-
-@pytest.fixture
-def cache(tmp_path):
-    return str(tmp_path / "cache" / "answers.sqlite")
 
 
 def texts(number, name="text"):
@@ -71,8 +73,7 @@ def test_another_model_or_prompt_is_asked_again_also_without_a_key(server, cache
 
 
 @pytest.mark.parametrize(
-    ("said", "expected"),
-    [("<think>3? no\n</think>\n 2\n", "2"), (None, ""), ("a\0b\ud800", "a b?"), ("x\ny", "x y")],
+    ("said", "expected"), [("<think>3? no\n</think>\n 2\n", "2"), (None, ""), ("a\0b\ud800", "a b?"), ("x\ny", "x y")]
 )
 def test_answers_are_cleaned(server, cache, said, expected):
     server.answer = lambda prompt: said
@@ -138,9 +139,7 @@ def test_an_error_that_stays_is_one_line_and_answers_are_kept(server, cache, mon
     caplog.set_level("INFO")
     monkeypatch.setattr(service, "RETRIES", 1)
     server.steps = [200, 200, *[step] * 40]
-    with pytest.raises(InputError) as error:
-        ask("", texts(10), limits(at_once=1), cache)
-    line = str(error.value)
+    line = line_of(ask, "", texts(10), limits(at_once=1), cache)
     assert line.startswith(f"endpoint: found {found}")
     assert "expected an answer" in line
     for text in (line, *logged(caplog), *logged(caplog, "WARNING")):
@@ -202,9 +201,7 @@ def test_no_address(cache, monkeypatch, url, found):
 def test_a_broken_key_is_not_shown(server, cache, monkeypatch, key):
     monkeypatch.setattr(service, "RETRIES", 0)
     monkeypatch.setenv(service.KEY, key)
-    with pytest.raises(InputError) as error:
-        ask("", ["text"], limits(), cache)
-    assert "cret" not in str(error.value)
+    assert "cret" not in line_of(ask, "", ["text"], limits(), cache)
 
 
 def test_a_cache_that_is_none(server, cache, tmp_path):
@@ -250,3 +247,19 @@ def test_processes_at_the_same_time_ask_once_and_keep_the_limits(server, cache):
     assert [process.communicate(timeout=120)[0].strip() for process in processes] == ["40"] * 2
     assert server.answered == Counter(texts(40))
     assert server.busiest == 2
+
+
+def test_where_files_cannot_be_locked_the_first_answer_is_kept(cache, monkeypatch):
+    """Two ask about the same text at the same time."""
+    monkeypatch.setattr(fcntl, "flock", Mock(side_effect=OSError(errno.ENOLCK, "No locks available")))
+    both, numbers = threading.Barrier(2), count()
+
+    def answer(prompt):
+        both.wait(60)
+        return f"answer {next(numbers)}"
+
+    with configured_server(KEY, answer=answer) as server, ThreadPoolExecutor() as pool:
+        asked = [pool.submit(ask, "", ["text"], limits(max_requests=1), cache) for _ in range(2)]
+        one, other = (future.result() for future in asked)
+    assert one == other
+    assert server.answered == {"text": 2}

@@ -12,10 +12,7 @@ from cort.models.loading import load_transformer
 from tests.support.released import BERT, change_weights
 from tests.support.small import encoder_settings, pair_settings
 
-ENCODER, PAIRS = (
-    encoder_settings("mean", 8, 12, 16),
-    pair_settings(8, 24),
-)
+ENCODER, PAIRS = encoder_settings("mean", 8, 12, 16), pair_settings(8, 24)
 SIZES = {**BERT, "vocab_size": 160, "num_hidden_layers": 1, "max_position_embeddings": 48}
 ROBERTA = transformers.RobertaConfig(**SIZES, pad_token_id=0)
 

@@ -1,21 +1,19 @@
 """Adapters: trained and merged, or merged from a released folder."""
 
-import json
-
 import numpy as np
 import pytest
 import torch
 import transformers
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 
-from cort import base_model, pretrained
 from cort.formats.shards import Tokens
 from cort.models.cross_encoder import new_cross_encoder
 from cort.models.encoder import load_encoder, new_encoder
 from cort.models.lora import adapt, merged
 from cort.models.rerankers import load_reranker, new_reranker
 from cort.runtime.errors import InputError
-from tests.support.released import difference, peer
+from tests.conftest import saved
+from tests.support.released import change_json, change_weights, difference, peer
 from tests.support.small import encoder_settings, pair_settings
 
 peft = pytest.importorskip("peft")
@@ -32,12 +30,6 @@ def trained(model, seed=1):
             if "lora_B" in name:
                 weight.normal_(0, 0.3, generator=generator)
     return model.eval()
-
-
-def saved(model, folder):
-    folder.mkdir()
-    model.save(folder)
-    return folder
 
 
 def outputs_of(model, caches):
@@ -123,20 +115,11 @@ def test_an_adapter_of_a_cross_encoder_has_its_head(adapter, world, lm, tmp_path
 
 
 def edit(**changes):
-    def change(folder):
-        path = folder / CONFIG
-        path.write_text(json.dumps(json.loads(path.read_text()) | changes))
-
-    return change
+    return lambda folder: change_json(folder / CONFIG, **changes)
 
 
 def change_tensors(change):
-    def apply(folder):
-        tensors = load_file(folder / WEIGHTS)
-        change(tensors)
-        save_file(tensors, folder / WEIGHTS)
-
-    return apply
+    return lambda folder: change_weights(folder / WEIGHTS, change)
 
 
 @pytest.mark.parametrize(
@@ -146,29 +129,21 @@ def change_tensors(change):
         (edit(task_type="CAUSAL_LM"), "found the task_type 'CAUSAL_LM', expected FEATURE_EXTRACTION or SEQ_CLS;"),
         (edit(megatron_config={"x": 1}), "found megatron_config {'x': 1}, expected plain LoRA; merge it with peft"),
         (edit(base_model_name_or_path=None), "found no base_model_name_or_path, expected the model it was trained on"),
-        (
-            edit(base_model_name_or_path="some/bert"),
-            "found 'some/bert', not a folder, without a revision, expected",
-        ),
+        (edit(base_model_name_or_path="some/bert"), "found 'some/bert', not a folder, without a revision, expected"),
         (edit(base_model_name_or_path="./gone"), "found './gone', no such folder, expected a folder, or a hub name;"),
         (lambda folder: (folder / WEIGHTS).rename(folder / "adapter_model.bin"), "found no safetensors weights of the"),
         (lambda folder: (folder / WEIGHTS).write_bytes(b"x"), "found unreadable bytes ("),
         (change_tensors(lambda tensors: tensors.popitem()), "found no tensor 'base_model."),
         (change_tensors(lambda tensors: tensors.update(x=torch.ones(1))), "found the unknown tensor 'x'"),
-        (
-            change_tensors(lambda tensors: tensors.update({min(tensors): torch.ones(2, 2)})),
-            "found an adapter that does",
-        ),
+        (change_tensors(lambda of: of.update({min(of): torch.ones(2, 2)})), "found an adapter that does"),
         (edit(layers_pattern="x"), "found settings that peft cannot read ("),
     ],
 )
-@pytest.mark.parametrize("program", [pretrained, base_model])
-def test_an_adapter_that_cannot_be_merged_is_one_line(adapter, complaint, tmp_path, change, line, program):
+@pytest.mark.parametrize(("program", "kind"), [("pretrained", "dense"), ("base_model", None)])
+def test_an_adapter_that_cannot_be_merged_is_one_line(adapter, refused, tmp_path, change, line, program, kind):
     folder, _ = adapter()
     change(folder)
-    kind = ["--kind", "dense"] if program is pretrained else []
-    output = tmp_path / "out"
-    argv = [*kind, "--pretrained", str(folder), "--output", str(output)]
-    found = complaint(program.main, argv, output)
+    named = {"pretrained": folder, "output": tmp_path / "out"} | ({"kind": kind} if kind else {})
+    found = refused(program, **named)
     assert found.startswith(str(folder))
     assert line in found

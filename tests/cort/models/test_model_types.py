@@ -128,11 +128,8 @@ def test_a_trained_model_gives_what_sentence_transformers_gives(
     loaded, trained = (load_encoder if of_texts else load_reranker)(folder), model.state_dict()
     assert not loaded.training
     # As a base model it keeps its weights, also those of its head.
-    again = (
-        new_encoder(folder, settings.model_copy(update={"dimension": 5}), 9)
-        if of_texts
-        else new_reranker(folder, settings, 9)
-    )
+    renewed = settings.model_copy(update={"dimension": 5}) if of_texts else settings
+    again = (new_encoder if of_texts else new_reranker)(folder, renewed, 9)
     for state in (loaded.state_dict(), *([] if late else [again.state_dict()])):
         assert list(state) == list(trained)
         assert all(torch.equal(value, state[key]) for key, value in trained.items())
@@ -185,11 +182,7 @@ def test_every_type_takes_its_longest_input_and_no_longer(model_type):
     assert torch.isfinite(run(reranker, batch)).all()
     for query_length, passage_length in ((longest + 1, 12), (12, longest + 1)):
         with pytest.raises(InputError, match=f"_length: found {longest + 1}, expected 3 to {longest} tokens for this"):
-            new_encoder(
-                folder,
-                encoder_settings("cls", 8, query_length, passage_length),
-                3,
-            )
+            new_encoder(folder, encoder_settings("cls", 8, query_length, passage_length), 3)
     with pytest.raises(InputError, match=f"max_length: found {longest + 1}, expected 14 to {longest} tokens for this"):
         new_cross_encoder(folder, pair_settings(12, longest + 1), 3)
 

@@ -10,6 +10,7 @@ from cort.models.cross_encoder import new_cross_encoder
 from cort.models.encoder import new_encoder
 from cort.models.packing import ATTENTION, attend, can_pack, is_right
 from cort.models.sparse_encoder import new_sparse_encoder, without_query_model
+from tests.conftest import saved
 from tests.support.layers import TYPES, batch_of
 from tests.support.small import encoder_settings, pair_settings
 
@@ -68,11 +69,8 @@ def test_layers_see_no_padding_and_dropout_is_drawn(lm, packed, monkeypatch):
 
 
 def test_a_packed_model_is_saved_like_any_other(lm, packed, tmp_path):
-    for name, change in (("packed", packed), ("plain", lambda model: model)):
-        (tmp_path / name).mkdir()
-        model = change(make("encoder", lm))
-        model.pack(CPU, "bf16") if name == "packed" else None
-        model.save(tmp_path / name)
+    saved(packed(make("encoder", lm)), tmp_path / "packed")
+    saved(make("encoder", lm), tmp_path / "plain")
     configs = [path.read_text() for path in sorted(tmp_path.rglob("*/config.json"))]
     assert len(set(map(json.dumps, configs))) * 2 == len(configs)
     assert ATTENTION not in "".join(configs)

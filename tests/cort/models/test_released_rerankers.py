@@ -275,10 +275,7 @@ def test_an_encoder_of_a_mean_is_a_late_interaction_model_of_its_token_vectors(l
 @pytest.mark.parametrize(
     ("layout", "found"),
     [
-        (
-            {"pooling": "cls"},
-            "an encoder of Transformer, Pooling (cls), Normalize, expected the same for queries: ",
-        ),
+        ({"pooling": "cls"}, "an encoder of Transformer, Pooling (cls), Normalize, expected the same for queries: "),
         ({"dense": [(16, "activation.Tanh", True)]}, "Pooling (mean), Dense with Tanh, Normalize"),
     ],
 )

@@ -10,12 +10,11 @@ from sentence_transformers.base.modules import Router
 from sentence_transformers.sparse_encoder.modules import SparseStaticEmbedding, SpladePooling, Transformer
 from transformers import AutoModelForMaskedLM
 
-from cort import pretrained
 from cort.formats.shards import Tokens
-from cort.models.layout import model_fingerprint
 from cort.models.settings import EncoderSettings
 from cort.models.sparse_encoder import idf, load_sparse_encoder, new_sparse_encoder, without_query_model
 from cort.models.tokenizer import fingerprint
+from tests.conftest import saved
 from tests.support.released import tokens_of
 
 CPU = torch.device("cpu")
@@ -80,13 +79,12 @@ LAYOUTS += ["inference-free"]
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_released_encoders_give_the_weights_of_sentence_transformers(layout, masked_lm, world, tmp_path):
+def test_released_encoders_give_the_weights_of_sentence_transformers(layout, masked_lm, world, tmp_path, stage):
     folder = released(layout, masked_lm, tmp_path / "released")
-    options = ["--kind", "sparse", "--pretrained", str(folder), "--output", str(tmp_path / "ours")]
-    assert pretrained.main(options) == 0
+    ours = stage("pretrained", kind="sparse", pretrained=folder, output=tmp_path / "ours")
     # One text is longer than the model reads, one is empty but for its frame.
     texts = [" ".join(world.texts[:3]), *world.texts[:8], world.texts[9][:3]]
-    check_weights(folder, tmp_path / "ours", texts, tmp_path)
+    check_weights(folder, ours, texts, tmp_path)
 
 
 @pytest.mark.parametrize("queries", ["model", "none"])
@@ -94,9 +92,7 @@ def test_sentence_transformers_load_what_is_saved(queries, lm, caches, world, tm
     encoder = new_sparse_encoder(lm, EncoderSettings(query_length=8, passage_length=16), 1)
     if queries == "none":
         encoder = without_query_model(encoder, idf(Tokens(caches["passages"]), encoder.dimension))
-    folder = tmp_path / "saved"
-    folder.mkdir()
-    encoder.save(folder)
+    folder = saved(encoder, tmp_path / "saved")
     assert fingerprint(folder) == fingerprint(lm)
     check_weights(folder, folder, [" ".join(world.texts[:3]), *world.texts[:8]], tmp_path)
 
@@ -114,10 +110,10 @@ def test_a_new_head_predicts_the_tokens_of_the_text(make_base_model, caches):
     assert weights[own].mean() > 3 * weights[~own].mean()
 
 
-def test_lengths_of_the_config_replace_those_of_the_model(masked_lm, caches, tmp_path):
-    options = ["--kind", "sparse", "--pretrained", str(masked_lm), "--output", str(tmp_path / "ours")]
-    assert pretrained.main([*options, "--query-length", "5", "--passage-length", "9"]) == 0
-    encoder, tokens = load_sparse_encoder(tmp_path / "ours"), Tokens(caches["passages"])
+def test_lengths_of_the_config_replace_those_of_the_model(masked_lm, caches, tmp_path, stage):
+    named = {"kind": "sparse", "pretrained": masked_lm, "output": tmp_path / "ours"}
+    encoder = load_sparse_encoder(stage("pretrained", **named, query_length=5, passage_length=9))
+    tokens = Tokens(caches["passages"])
     assert [encoder.texts(tokens, kind).max_length for kind in ("query", "passage")] == [5, 9]
 
 
@@ -125,18 +121,6 @@ def test_idf_is_that_of_lucene():
     passages = Tokens.of_texts([np.array(ids, np.int32) for ids in ([1, 1, 2], [2], [2, 3])])
     # ln(1 + (N - n + 0.5) / (n + 0.5)) of 3 passages, of which 0, 1, 3 and 1 have the token.
     assert idf(passages, 4).exp().tolist() == pytest.approx([8, 1 + 2.5 / 1.5, 1 + 0.5 / 3.5, 1 + 2.5 / 1.5], rel=1e-5)
-
-
-def test_the_fingerprint_covers_modules_in_subfolders(masked_lm, tmp_path):
-    folder = released("inference-free", masked_lm, tmp_path / "released")
-    before = model_fingerprint(folder)
-    path = folder / "router_config.json"
-    path.write_bytes(path.read_bytes() + b"\n")
-    [weights] = folder.glob("document_0_*/model.safetensors")
-    after = model_fingerprint(folder)
-    assert after != before
-    weights.write_bytes(weights.read_bytes()[:-1])
-    assert model_fingerprint(folder) != after
 
 
 def test_a_sparse_encoder_is_no_dense_one(masked_lm, tmp_path, refused):

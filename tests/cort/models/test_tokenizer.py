@@ -11,6 +11,7 @@ from cort.formats import tables
 from cort.formats.shards import Tokens
 from cort.models.tokenizer import Template, fingerprint, load_template, load_tokenizer
 from cort.runtime.errors import InputError
+from tests.support.common import write_rows
 from tests.support.framing import frame_pair, frame_text
 
 
@@ -136,14 +137,12 @@ def test_tokenize_writes_the_tokens_of_every_text_in_order(lm, world, caches):
         assert passages[row].tolist() == reference(text, add_special_tokens=False)["input_ids"]
 
 
-def test_tokenize_gives_the_same_bytes_in_any_batches_and_threads(lm, world, tmp_path, monkeypatch):
-    def run(name, *options):
-        output = tmp_path / name
+def test_tokenize_gives_the_same_bytes_in_any_batches_and_threads(lm, world, tmp_path, monkeypatch, stage):
+    def run(name, **options):
         texts = world.path("passages.parquet")
-        assert tokenize.main(["--tokenizer", str(lm), "--texts", texts, "--output", str(output), *options]) == 0
-        return output
+        return stage("tokenize", tokenizer=lm, texts=texts, output=tmp_path / name, **options)
 
-    one, two = run("one.arrow"), run("two.arrow", "--threads", "2")
+    one, two = run("one.arrow"), run("two.arrow", threads=2)
     assert one.read_bytes() == two.read_bytes()
     monkeypatch.setattr(tokenize, "ROWS", 7)
     split, whole = Tokens(run("split.arrow")), Tokens(one)
@@ -159,8 +158,6 @@ def test_tokenize_complains(lm, world, tmp_path, refused):
     assert "qrels.parquet: found columns (text: missing)" in found
 
 
-def test_an_empty_table_gives_an_empty_cache(lm, tmp_path):
-    tables.write_table(tmp_path / "none.parquet", tables.PASSAGES.empty_table())
-    options = ["--tokenizer", str(lm), "--texts", str(tmp_path / "none.parquet")]
-    assert tokenize.main([*options, "--output", str(tmp_path / "none.arrow")]) == 0
-    assert Tokens(tmp_path / "none.arrow").lengths.tolist() == []
+def test_an_empty_table_gives_an_empty_cache(lm, tmp_path, stage):
+    texts = write_rows(tmp_path / "none.parquet", tables.PASSAGES, [])
+    assert len(Tokens(stage("tokenize", tokenizer=lm, texts=texts, output=tmp_path / "none.arrow"))) == 0

@@ -6,7 +6,7 @@ import torch
 import transformers
 from tokenizers import Tokenizer
 
-from cort import pretrained, weigh
+from cort import weigh
 from cort.formats import tables
 from cort.models.weigher import integer_weight, load_vocabulary, load_weigher, term_weights, words_of
 from tests.support.released import change_weights, tokens_of
@@ -57,26 +57,23 @@ def released(world, lm, tmp_path_factory):
     return folder
 
 
-def take_in(source, output):
-    return pretrained.main(["--kind", "weigher", "--pretrained", str(source), "--output", str(output)])
+@pytest.fixture
+def options(stage, released, tmp_path):
+    """Take in a model and tokenize texts; options of the stage for them."""
+
+    def make(texts, source=released):
+        model = stage("pretrained", kind="weigher", pretrained=source, output=tmp_path / "model")
+        tokens_of(tmp_path, model, texts)
+        files = {"model": model, "tokens": tmp_path / "passage.arrow", "output": tmp_path / "weights.parquet"}
+        return files | {"passage_length": 20}
+
+    return make
 
 
-def tokenized(folder, texts):
-    tokens_of(folder, folder / "model", texts)
-
-
-def options_of(folder, *more):
-    files = ["--model", folder / "model", "--tokens", folder / "passage.arrow", "--output", folder / "weights.parquet"]
-    return [str(word) for word in (*files, *more)]
-
-
-def test_weights_are_the_predictions_of_transformers(world, released, tmp_path, complaint):
-    assert take_in(released, tmp_path / "model") == 0
+def test_weights_are_the_predictions_of_transformers(world, released, options, stage, refused):
     texts = [*world.texts[:5], "x", " ".join(world.texts)[:600]]
-    tokenized(tmp_path, texts)
-    assert weigh.main([*options_of(tmp_path, "--passage-length", 20, "--scale", 50)]) == 0
-    found = tables.read_table(tmp_path / "weights.parquet", tables.TERM_WEIGHTS).to_pylist()
-
+    named = options(texts)
+    found = tables.read_table(stage("weigh", **named, scale=50), tables.TERM_WEIGHTS).to_pylist()
     tokenizer = transformers.AutoTokenizer.from_pretrained(released)
     model = transformers.BertForTokenClassification.from_pretrained(released).eval()
     for number, text in enumerate(texts):
@@ -96,9 +93,8 @@ def test_weights_are_the_predictions_of_transformers(world, released, tmp_path, 
         assert found[number]["doc_id"] == str(number)
         assert dict(zip(found[number]["terms"], found[number]["weights"], strict=True)) == expected
     assert sum(len(row["terms"]) for row in found) > 10
-
-    too_long = options_of(tmp_path, "--passage-length", 49)
-    assert "--passage-length: found 49, expected 3 to 48 tokens" in complaint(weigh.main, [*too_long])
+    named["output"].unlink()
+    assert "--passage-length: found 49, expected 3 to 48 tokens" in refused("weigh", **named | {"passage_length": 49})
 
 
 @pytest.mark.usefixtures("bf16")
@@ -115,15 +111,12 @@ def test_weights_in_bf16_do_not_tie(released):
     assert not torch.equal(weights, expected)
 
 
-def test_the_number_of_shards_does_not_change_the_result(world, released, tmp_path, monkeypatch):
+def test_the_number_of_shards_does_not_change_the_result(world, options, stage, tmp_path, monkeypatch):
     monkeypatch.setattr(weigh, "BLOCK", 10)
-    assert take_in(released, tmp_path / "model") == 0
-    tokenized(tmp_path, world.texts)
+    named = options(world.texts) | {"checkpoints": tmp_path / "kept"}
 
     def rows(shard):
-        options = options_of(tmp_path, "--passage-length", 20, "--shard", shard, "--checkpoints", tmp_path / "kept")
-        assert weigh.main([*options]) == 0
-        return tables.read_table(tmp_path / "weights.parquet", tables.TERM_WEIGHTS).to_pylist()
+        return tables.read_table(stage("weigh", **named, shard=shard), tables.TERM_WEIGHTS).to_pylist()
 
     parts = [rows(f"{number}-of-3") for number in range(1, 4)]
     assert all(parts)
@@ -131,13 +124,10 @@ def test_the_number_of_shards_does_not_change_the_result(world, released, tmp_pa
     assert not (tmp_path / "kept").exists()
 
 
-def test_an_infinite_weight_is_refused(released, tmp_path, complaint):
-    shutil.copytree(released, tmp_path / "source")
-    weights = tmp_path / "source" / "model.safetensors"
-    change_weights(weights, lambda tensors: tensors["classifier.weight"].fill_(3e38))
-    assert take_in(tmp_path / "source", tmp_path / "model") == 0
-    tokenized(tmp_path, ["ba ko"])
-    line = complaint(weigh.main, options_of(tmp_path, "--passage-length", 20), tmp_path / "weights.parquet")
+def test_an_infinite_weight_is_refused(released, tmp_path, options, refused):
+    source = shutil.copytree(released, tmp_path / "source")
+    change_weights(source / "model.safetensors", lambda tensors: tensors["classifier.weight"].fill_(3e38))
+    line = refused("weigh", **options(["ba ko"], source))
     assert "in fp32 a weight that is no finite number of the text '0', expected finite numbers; use precision" in line
 
 

@@ -33,12 +33,8 @@ def test_a_line_without_a_document_is_refused(tmp_path):
 def test_a_pair_may_spell_its_document_otherwise(tmp_path):
     (tmp_path / "exclude").write_text("q\ta b%\nq\tCafe\u0301\n")
     options = ExclusionOptions(depth=3, exclude=str(tmp_path / "exclude"), aggregate="none", ignore_own=False)
-    write_run(
-        tmp_path / "run",
-        [Ranking("q", ["a%20b%25", "Caf\u00e9", "c"], np.arange(3.0, 0, -1))],
-        "tag",
-        options.without_excluded,
-    )
+    ranking = Ranking("q", ["a%20b%25", "Caf\u00e9", "c"], np.arange(3.0, 0, -1))
+    write_run(tmp_path / "run", [ranking], "tag", options.without_excluded)
     assert [doc_ids for _, doc_ids, _ in read_run(tmp_path / "run")] == [["c"]]
 
 

@@ -13,6 +13,7 @@ from cort.retrieval.index_meta import fingerprint_of
 from cort.retrieval.max_similarity import QueryVectors, TokenIndex
 from cort.retrieval.vectors import open_vectors
 from tests.support.common import command_line
+from tests.support.errors import line_of
 from tests.support.vectors import shards, token_shards
 
 DIMENSION, COUNT = 8, 400
@@ -211,27 +212,17 @@ def test_an_index_of_other_vectors_is_refused(tmp_path, changes, found):
     own = encoded(tmp_path / "p", 300) if "count" in changes else write(tmp_path / "p", passages)
     folder, kind = build(own, tmp_path / "index"), encoded if "count" in changes else partial(write, passages=passages)
     paths = kind(tmp_path / "other", **changes)
-    with pytest.raises(Exception, match="found an index of") as caught:
-        opened(paths, folder)
-    assert str(caught.value).startswith(f"{folder}/meta.json: found an index of {found}")
+    assert line_of(opened, paths, folder).startswith(f"{folder}/meta.json: found an index of {found}")
 
 
 def test_a_damaged_index_is_refused(tmp_path):
     paths = write(tmp_path / "p", make(np.random.default_rng(8))[0])
     folder = build(paths, tmp_path / "index")
     path = folder / "lists.faiss"
-    whole = path.read_bytes()
-
-    def refused():
-        with pytest.raises(Exception, match="found") as caught:
-            opened(paths, folder)
-        assert "\n" not in str(caught.value)
-        return str(caught.value)
-
-    path.write_bytes(b"none" + whole[4:])
-    assert refused().startswith(f"{path}: found an index that cannot be read (")
+    path.write_bytes(b"none" + path.read_bytes()[4:])
+    assert line_of(opened, paths, folder).startswith(f"{path}: found an index that cannot be read (")
     path.unlink()
-    assert refused().startswith(f"{path}: found an index that cannot be read (")
+    assert line_of(opened, paths, folder).startswith(f"{path}: found an index that cannot be read (")
 
 
 @pytest.mark.parametrize("number", [np.nan, np.inf])

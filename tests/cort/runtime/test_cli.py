@@ -6,7 +6,6 @@ Usage: python -m cort.example --number 1
 import logging
 import os
 import signal
-import subprocess
 import threading
 from pathlib import Path
 from typing import Annotated
@@ -15,11 +14,10 @@ import pytest
 
 from cort import __version__
 from cort.runtime import cli
-from cort.runtime.errors import InputError, input_error, shorten
+from cort.runtime.errors import input_error, shorten
 from cort.runtime.interruption import Interrupted
 from cort.runtime.sections import AnyFile, Contents, CsvFile, FolderPath, JsonFile, Section, Several
-from tests.support.common import ROOT
-from tests.support.processes import Python
+from tests.support.errors import line_of
 
 PROG = f"python -m {__name__}"
 FOUND = input_error("run.trec", "5 fields", "6 fields", "fix\nthe   line", row=7)
@@ -108,34 +106,6 @@ def test_wrong_options_and_the_help_with_the_docstring_come_before_anything_runs
     assert all(text in output for text in said)
 
 
-def test_a_terminated_stage_cleans_up(tmp_path, tmp_path_factory):
-    code = """
-import sys, time
-from cort.runtime import cli
-from cort.runtime.files import atomic_file
-from cort.runtime.sections import Section
-
-class Options(Section):
-    output: str
-
-def stage(options):
-    with atomic_file(options.output) as temporary:
-        temporary.write_text("half")
-        print("ready", flush=True)
-        time.sleep(60)
-
-sys.exit(cli.main_of(Options, stage)())
-"""
-    script = tmp_path_factory.mktemp("stage") / "stage.py"
-    script.write_text(code)
-    words, path = (script, "--output", tmp_path / "out.txt"), {"PYTHONPATH": str(ROOT)}
-    with Python(*words, environment=path, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
-        assert process.stdout.readline() == "ready\n"
-        assert len(list(tmp_path.iterdir())) == 1
-        assert process.end()[0] == 128 + signal.SIGTERM
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_a_stage_outside_the_main_thread_installs_no_signal_handlers():
     before, statuses = signal.getsignal(signal.SIGTERM), []
     thread = threading.Thread(target=lambda: statuses.append(run(lambda options: None)))
@@ -182,9 +152,7 @@ def folder(tmp_path, monkeypatch):
     ],
 )
 def test_a_wrong_place_is_refused(changes, complaint):
-    with pytest.raises(InputError) as error:
-        cli.check_places(Places(**{"output": "new/a.json"} | changes))
-    assert str(error.value).startswith(complaint)
+    assert line_of(cli.check_places, Places(**{"output": "new/a.json"} | changes)).startswith(complaint)
 
 
 @pytest.mark.usefixtures("folder")

@@ -39,6 +39,12 @@ def test_placeholders_have_any_name_and_end_with_the_block():
         importlib.import_module("missing_one.part")
 
 
+def printed(program):
+    """What a program prints in a process of its own."""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT)
+    return done.stdout
+
+
 def test_a_model_is_loaded_without_what_only_training_and_cards_of_sentence_transformers_need(make_encoder):
     program = (
         "import atexit, sys\nfrom cort.models.encoder import load_encoder\n"
@@ -46,8 +52,7 @@ def test_a_model_is_loaded_without_what_only_training_and_cards_of_sentence_tran
         "print(*sorted({'datasets', 'sklearn', 'pandas', 'scipy.optimize', 'tabulate'} & sys.modules.keys()))\n"
         "import sklearn.metrics\nprint(sklearn.metrics.pairwise_distances([[0.0]], [[2.0]]).item())"
     )
-    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT)
-    assert result.stdout == "\n2.0\n"
+    assert printed(program) == "\n2.0\n"
 
 
 def test_garbage_collection_is_restored_to_what_it_was():
@@ -59,11 +64,13 @@ def test_garbage_collection_is_restored_to_what_it_was():
     assert gc.isenabled()
 
 
-def test_no_stage_imports_a_slow_library_before_it_needs_it():
-    """Imports take 0.25 seconds for pandas, 1.3 for torch, 4 with transformers, and command lines need none of them."""
-    program = f"import sys, {', '.join(STAGES)}\nprint(*sorted({SLOW!r} & sys.modules.keys()))"
-    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT)
-    assert result.stdout == "\n"
+# Imports take 0.25 seconds for pandas, 1.3 for torch, 4 with transformers: command lines need none of them, nor does
+# the workflow, which reads the registries whenever it starts.
+@pytest.mark.parametrize(
+    ("modules", "slow"), [(STAGES, SLOW), (["cort.retrieval.fusion", "cort.retrieval.indexes"], {*SLOW, "pyarrow"})]
+)
+def test_no_stage_and_no_registry_imports_a_slow_library_before_it_needs_it(modules, slow):
+    assert printed(f"import sys, {', '.join(modules)}\nprint(*sorted({slow!r} & sys.modules.keys()))") == "\n"
 
 
 def test_arrays_are_made_without_pandas_and_frames_with_it():
@@ -72,5 +79,4 @@ def test_arrays_are_made_without_pandas_and_frames_with_it():
         "table = pyarrow.table({'row': pyarrow.array([7])})\n"
         "print('pandas' in sys.modules, table.to_pandas()['row'].tolist())"
     )
-    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT)
-    assert result.stdout == "False [7]\n"
+    assert printed(program) == "False [7]\n"

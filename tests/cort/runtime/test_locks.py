@@ -1,5 +1,3 @@
-"""Locks of names that processes share."""
-
 import itertools
 import os
 import threading

@@ -7,6 +7,7 @@ from pydantic import Field
 from cort.runtime.command_line import Parser, add_options, parse_options, take, to_words
 from cort.runtime.errors import InputError
 from cort.runtime.sections import Maybe, ParquetFile, Section, Several, Threads, TrecFile, same_as
+from tests.support.errors import line_of
 
 
 class Shared(Section):
@@ -100,9 +101,7 @@ def test_missing_values_are_refused(words):
     ],
 )
 def test_wrong_values_are_refused(words, line):
-    with pytest.raises(InputError) as caught:
-        parse("--runs", "a", *words.split())
-    assert str(caught.value) == line
+    assert line_of(parse, "--runs", "a", *words.split()) == line
 
 
 def test_all_mistakes_are_reported_at_once():

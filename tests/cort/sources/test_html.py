@@ -5,7 +5,7 @@ import time
 import pytest
 
 from cort.sources import html
-from cort.sources.documents import Content, outline
+from cort.sources.documents import outline
 
 CODE = "<script>var evil = '<p>evil</p>'</script><style>.evil {}</style>"
 
@@ -51,36 +51,29 @@ def test_the_title_is_the_only_heading_of_level_1_or_that_of_the_page(page, titl
     assert document.sections
 
 
+# fmt: off
 TEXTS = {
     "an empty title": ("<title></title>one <b>two</b> three", "one two three"),
     "a picture's title": ("<title>Page</title><svg><title>Logo</title><path></svg>text.<p>b</p>", "text. b"),
-    "a button in a sentence": (
-        "<p>Click <button>Save</button>.<div><button>Menu</button></div>b",
-        "Click Save. Menu b",
-    ),
+    "a button in a sentence": ("<p>Click <button>Save</button>.<div><button>Menu</button></div>b",
+                               "Click Save. Menu b"),
     "a button in a heading": ("a<h3><button>Which?</button></h3>b", "a Which? b"),
     "a form around a page": (
         "<form><h1>Title</h1><p>Text.</p><select><option>Choice</select><button>Go</button></form>",
-        "Title Text. Choice Go",
-    ),
+        "Title Text. Choice Go"),
     "fields": (
         "<label>Name</label><textarea>your name</textarea><input type=submit value=Send><input type=text value=no>",
-        "Name your name Send",
-    ),
+        "Name your name Send"),
     "stray ends": ("</nav></script><p>a</p></nav><nav>menu</nav><p>b</p></aside>c", "a b c"),
     "a note, an abstract and a source": (
         "<header><h1>T</h1><p>abstract</p></header><aside>note</aside><blockquote>said<footer>she</footer></blockquote>",
-        "T abstract note said she",
-    ),
+        "T abstract note said she"),
     "questions and folded answers": (
         "<details><summary>Q1</summary>A1</details><div role=heading aria-level=3><button>Q2</button></div>"
-        "<div hidden>A2</div><div aria-hidden=true>A3</div><div style='display:none'>A4</div>",
-        "Q1 A1 Q2 A2 A3 A4",
-    ),
+        "<div hidden>A2</div><div aria-hidden=true>A3</div><div style='display:none'>A4</div>", "Q1 A1 Q2 A2 A3 A4"),
     "letters above and below": (
         "H<sub>2</sub>O 10<sup>6</sup> x<sup>n</sup> 1<sup>st</sup> word<sup><a href=#f>1</a></sup>",
-        "H2O 10^6 xn 1st word 1",
-    ),
+        "H2O 10^6 xn 1st word 1"),
     "readings": ("<ruby>漢<rp>(</rp><rt>kan</rt><rp>)</rp>字<rt>ji</rt></ruby>", "漢字 kanji"),
     "words that may be broken": ("long<wbr>word a<b>b</b>c", "longword abc"),
     "what pictures show": ("<img alt='A pump' src=a.png><svg><desc>no</desc><text>valve</text></svg>", "A pump valve"),
@@ -88,9 +81,7 @@ TEXTS = {
     "frames": ("<frameset><frame src=a><noframes><body><p>a <b>b</b></body></noframes></frameset>", "a b"),
     "other names of the same tags": (
         "<?xml version='1.0'?><h:html xmlns:h='http://www.w3.org/1999/xhtml'><h:p>a</h:p><h:nav>no</h:nav>"
-        "<p><![CDATA[b < c]]></p></h:html>",
-        "a b < c",
-    ),
+        "<p><![CDATA[b < c]]></p></h:html>", "a b < c"),
     "conditions": ("<![if !IE]>a<![endif]><!--[if IE]>no<![endif]-->b", "ab"),
     "a comment without end": ("<p>a<!-- b<p>c", "a b c"),
     "a tag without end": ("<p>a if b<c and d", "a if b<c and d"),
@@ -98,11 +89,8 @@ TEXTS = {
     "terms": ("<dl><dt>term<dd>meaning</dl><figure><figcaption>c</figcaption></figure>", "term meaning c"),
     "formulas": ("<math><mi>x</mi><mo>=</mo><mfrac><mn>1</mn><mn>2</mn></mfrac></math>", "x = 1 2"),
     "a shadow": ("<x-a><template shadowrootmode=open>a</template></x-a><template>no</template>b", "a b"),
-    "roles": (
-        "<div ROLE=Navigation>no</div><form role='search'>no</form><div role=contentinfo>no</div>"
-        "<div role=complementary>a</div><div role=note>b</div>",
-        "a b",
-    ),
+    "roles": ("<div ROLE=Navigation>no</div><form role='search'>no</form><div role=contentinfo>no</div>"
+              "<div role=complementary>a</div><div role=note>b</div>", "a b"),
     "roles in a line": ("<p>a<span role=navigation>no</span>b <i role=heading>c</i></p>d", "a b c d"),
     "the one main": ("x<nav>no</nav><div role=MAIN>a<aside>b</aside><footer>c</footer></div><p>no", "a b c"),
     "a main in another": ("no<main>a<main>b</main>c</main>", "a b c"),
@@ -112,38 +100,29 @@ TEXTS = {
     "a notice": ("a<div class='Cookie-Banner'>We bake. <a>More</a><button>OK</button></div>b", "a b"),
     "sections and pages about notices": (
         "<body class=cookie-banner-open><section id=cookie-banner><h2>Banner</h2>How to <b>show</b> it.</section>",
-        "Banner How to show it.",
-    ),
-    "links to headings": (
-        "<ul><li><a href=#a>One</a><li><a href=#b>Two</a><li><a href=#c>Three!</a></ul>"
-        "<h2>One</h2>a<h2>Two</h2>b<h2>Three</h2>c",
-        "One a Two b Three c",
-    ),
+        "Banner How to show it."),
+    "links to headings": ("<ul><li><a href=#a>One</a><li><a href=#b>Two</a><li><a href=#c>Three!</a></ul>"
+                          "<h2>One</h2>a<h2>Two</h2>b<h2>Three</h2>c", "One a Two b Three c"),
     "links to headings with other words": (
         "<ul><li><a href=#a>One</a><li><a href=#b>Two</a><li><a href=#c>Three</a></ul><h2>One</h2>a<h2>Two</h2>b",
-        "One Two Three One a Two b",
-    ),
-    "links to other pages": (
-        "<link rel=prev href=a><link rel=next href=c title='The end'>"
-        "<p>Next: <a href=c>chapter c</a>, Up: <a href=u accesskey=u>top</a></p><p>The end</p>"
-        "<hr><p><a href=a>see</a></p>"
-        "<p>text</p><h2>Read <a href=d>this</a></h2><ul><li><a href=c>Next</a><li>end</ul>",
-        "text Read this",
-    ),
+        "One Two Three One a Two b"),
+    "links to other pages": ("<link rel=prev href=a><link rel=next href=c title='The end'>"
+                             "<p>Next: <a href=c>chapter c</a>, Up: <a href=u accesskey=u>top</a></p><p>The end</p>"
+                             "<hr><p><a href=a>see</a></p>"
+                             "<p>text</p><h2>Read <a href=d>this</a></h2><ul><li><a href=c>Next</a><li>end</ul>",
+                             "text Read this"),
     "names of other pages beside words of links": (
         "<title>1.2. Name</title><table><tr><td><a accesskey=u href=u title='1. Part'>Up</a>"
         "<td>1. Part<td><a accesskey=h href=h>Home</a></table><p>text</p>"
-        "<p>We go on with the <a accesskey=u href=u>next</a> part soon</p>",
-        "text We go on with the next part soon",
-    ),
-    "a value whose quote never ends": (
-        "<p>one</p><p class=\"x>two</p><p title='>three</p> 1 < 2",
-        "one two three 1 < 2",
-    ),
+        "<p>We go on with the <a accesskey=u href=u>next</a> part soon</p>", "text We go on with the next part soon"),
+    "a value whose quote never ends": ("<p>one</p><p class=\"x>two</p><p title='>three</p> 1 < 2",
+                                       "one two three 1 < 2"),
     "quotes of text": ('<p title="">a = "b</p><script>x="</script><p>c=\'d</p>', "a = \"b c='d"),
     "buttons side by side": ("<button>One</button><button>Two</button><p>in<b>side</b>", "One Two inside"),
     "nothing": ("<title></title><!-- nothing -->", ""),
+    "an empty page": ("", ""),
 }
+# fmt: on
 
 
 @pytest.mark.parametrize("name", TEXTS)
@@ -192,10 +171,6 @@ def test_elements_that_a_page_forgets_to_close_are_fast(tags):
 def test_long_text_stays_whole():
     words = "Grüße 文書 " * 1_000_000
     assert text_of(f"<p>{words}</p>") == words.strip()
-
-
-def test_an_empty_page():
-    assert html.read("") == Content("", [])
 
 
 def test_invisible_characters_divide_no_word():

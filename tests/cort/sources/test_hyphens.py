@@ -1,5 +1,3 @@
-"""Hyphens at the ends of lines in PDF files."""
-
 import pytest
 
 from cort.sources import pdf

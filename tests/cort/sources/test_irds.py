@@ -6,10 +6,9 @@ from hashlib import sha256
 import pytest
 
 from tests.support import irds as homes
-from tests.support.common import ROOT, md5_of
+from tests.support.common import md5_of
 from tests.support.misbehaving_server import Step, serving
 
-NFCORPUS = ROOT.parent / "shared" / "data" / "nfcorpus"
 KINDS = ("docs", "queries", "qrels")
 START = """
 import json, logging, sys
@@ -145,23 +144,6 @@ def test_records_are_described_by_version_count_and_digest(found):
     assert (described[2]["bytes"], described[2]["sha256"]) == (len(lines), sha256(lines).hexdigest())
 
 
-@pytest.mark.skipif(not NFCORPUS.is_dir(), reason="needs ../shared/data")
-def test_a_real_collection_is_complete(tmp_path):
-    def rows(name):
-        return [line.split("\t") for line in (NFCORPUS / name).read_text("utf-8").splitlines()]
-
-    more = {"metadata": {"url": "u"}}
-    documents = [{"_id": doc_id, "title": "", "text": text} | more for doc_id, text in rows("collection.tsv")]
-    asked = [row for split in ("train", "dev", "test") for row in rows(f"queries.{split}.tsv")]
-    queries = [{"_id": query_id, "text": text} | more for query_id, text in asked]
-    qrels = [[query_id, doc_id, int(grade)] for query_id, _, doc_id, grade in rows("qrels.test.tsv")]
-    homes.write_beir(tmp_path, "nfcorpus", documents, queries, {"test": qrels})
-    found = collected(tmp_path, START + OURS, "beir/nfcorpus/test")["beir/nfcorpus/test"]
-    assert found["docs"] == [[doc_id, "", text] for doc_id, text in rows("collection.tsv")]
-    assert found["queries"] == rows("queries.test.tsv")
-    assert found["qrels"] == qrels
-
-
 def test_as_many_records_as_published(tmp_path):
     homes.write_whole_cranfield(tmp_path)
     pairs = [("iter_documents", "cranfield"), ("iter_queries", "cranfield"), ("iter_qrels", "cranfield")]
@@ -231,35 +213,18 @@ docs = irds.library().registry["antique"].docs_handler()._dlc
 docs.mirrors[-1].url = "{url}"
 docs._size_hint, docs.expected_md5 = 7, "{md5}"
 """
-TEXT = b"1\ttext\n"
 
 
-def fetched_from(server, md5):
-    return UNCOUNTED + FETCHED.format(url=f"{server.url}/antique", md5=md5)
-
-
-@pytest.fixture
-def server():
-    with serving() as server:
+def test_several_processes_fetch_a_file_once_without_a_progress_bar(tmp_path):
+    text = b"1\ttext\n"
+    with serving() as server, ThreadPoolExecutor(3) as pool:
         # No client may ask for more before it fetches the file.
-        server.serve("/antique", TEXT, Step(pause=0.5, ranges=False))
-        yield server
-
-
-def test_a_download_of_other_bytes(tmp_path, server):
-    change = fetched_from(server, "0" * 32)
-    (line,) = outcomes(tmp_path, ("iter_documents", "antique"), change=change, no_proxy="127.0.0.1")
-    assert f"Expected md5 hash to be {'0' * 32}" in line
-    assert not (tmp_path / "antique" / "collection.tsv").exists()
-
-
-def test_several_processes_fetch_a_file_once_without_a_progress_bar(tmp_path, server):
-    change = fetched_from(server, md5_of(TEXT))
-    arguments = (tmp_path, START + change + FAILURES, "iter_documents", "antique")
-    with ThreadPoolExecutor(3) as pool:
+        server.serve("/antique", text, Step(pause=0.5, ranges=False))
+        change = UNCOUNTED + FETCHED.format(url=f"{server.url}/antique", md5=md5_of(text))
+        arguments = (tmp_path, START + change + FAILURES, "iter_documents", "antique")
         runs = [pool.submit(run, *arguments, no_proxy="127.0.0.1") for _ in range(3)]
     assert len(server.sent["/antique"]) == 1
-    assert (tmp_path / "antique" / "collection.tsv").read_bytes() == TEXT
+    assert (tmp_path / "antique" / "collection.tsv").read_bytes() == text
     for found, log in (one.result() for one in runs):
         assert found == [1]
         assert all(line.startswith("LOG ") for line in log.splitlines())

@@ -1,9 +1,8 @@
-"""Text of Markdown."""
-
 import pytest
 
 from cort.sources import markdown
 from cort.sources.documents import Section, outline
+from cort.sources.folder import Skips, iter_documents
 
 
 def document_of(text):
@@ -55,17 +54,8 @@ Underlined
     )
 
 
-@pytest.mark.parametrize("end", ["\n", "\r\n"])
-@pytest.mark.parametrize("front", ["---\ntitle: 'A: b'\nauthor: me\n---\n", '+++\ndate = 1\ntitle = "A: b"\n+++\n'])
-def test_front_matter_gives_the_title_only(tmp_path, front, end):
-    from cort.sources.folder import Skips, iter_documents
-
-    (tmp_path / "a.md").write_bytes(f"{front}\n# Heading\n\nText.\n".replace("\n", end).encode())
-    (document,) = iter_documents(tmp_path, Skips())
-    assert (document.title, document.sections) == ("A: b", (Section(("Heading",), ("Text.",)),))
-
-
 TITLES = [
+    ("---\ntitle: 'A: b'\nauthor: me\n---\n", "A: b"),
     ("---\ntitle: >-\n  A long\n  title\nauthor: me\n---\n", "A long title"),
     ("---\ntitle: |\n  A long\n  title\n---\n", "A long title"),
     ("---\ntitle: A long\n  title\n...\n", "A long title"),
@@ -75,10 +65,12 @@ TITLES = [
 ]
 
 
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
 @pytest.mark.parametrize(("front", "title"), TITLES)
-def test_titles_as_their_formats_write_them(front, title):
-    document = document_of(f"{front}\nText.\n")
-    assert (document.title, document.sections) == (title, (Section((), ("Text.",)),))
+def test_front_matter_gives_the_title_only(tmp_path, front, title, end):
+    (tmp_path / "a.md").write_bytes(f"{front}\n# Heading\n\nText.\n".replace("\n", end).encode())
+    (document,) = iter_documents(tmp_path, Skips())
+    assert (document.title, document.sections) == (title, (Section(("Heading",), ("Text.",)),))
 
 
 @pytest.mark.parametrize(
@@ -108,32 +100,24 @@ def test_what_is_left_out_is_told():
     assert document_of(text).text == "T H a"
 
 
+# fmt: off
 WHOLE = {
     "tags alone": ("a\n\n<footer>\n\nb *c*\n\n<nav>\n\nd\n\n</main>\n\ne", "a b c d e"),
     "code that never ends": ("a\n\n<script>\n\nb *c*\n\n<style>\nd\n\n<pre>\n\ne", "a b c d e"),
     "comments that never end": ("a\n\n<!-- b\n\n*c*\n\n<!-- d\n\n<?php e\n\n<![CDATA[ f", "a b c d php e f"),
     "tags that hide what follows": (
-        "<template>\na\n\n<iframe src=x>\nb\n\n<noscript>\nc\n\n<title>\nd\n\n<textarea>\ne",
-        "a b c d e",
-    ),
-    "text between tags": (
-        "<div>\n<p>a <b>b</b></p>\n\n*c*\n\n</div>\n<table><tr><td>d</td><td>e</td></tr></table>",
-        "a b c d e",
-    ),
+        "<template>\na\n\n<iframe src=x>\nb\n\n<noscript>\nc\n\n<title>\nd\n\n<textarea>\ne", "a b c d e"),
+    "text between tags": ("<div>\n<p>a <b>b</b></p>\n\n*c*\n\n</div>\n<table><tr><td>d</td><td>e</td></tr></table>",
+                          "a b c d e"),
     "navigation as an example": ("<nav>a</nav>\n\n<main>b</main>\n\nc", "a b c"),
     "folds": ("<details>\n<summary>a</summary>\n\n*b*\n\n</details>", "a b"),
     "boxes of Notion": ("<aside>\n💡 a & b\n\n**c**\n</aside>\n\nd", "💡 a & b c d"),
-    "boxes of MkDocs": (
-        '!!! note "a"\n    b **c**\n\n    d [e](f)\n\n    - g\n\n???+ tip\n    h\n\ni',
-        "a b c d e g tip h i",
-    ),
+    "boxes of MkDocs": ('!!! note "a"\n    b **c**\n\n    d [e](f)\n\n    - g\n\n???+ tip\n    h\n\ni',
+                        "a b c d e g tip h i"),
     "tabs of MkDocs": ('=== "a"\n\n    *b*\n\n=== "c"\n\n    d\n\ne', "a b c d e"),
     "boxes of Docusaurus": (":::tip a *b*\n\nc\n\n:::\n\nd", "tip a b c d"),
     "boxes of MyST": ("```{admonition} a\n:class: no\nb **c**\n```\n\nd", "a b c d"),
-    "components": (
-        "import T from '@x/T';\n\n<T>\n<Item value='no' label='a'>\n\n*b*\n\n</Item>\n</T>",
-        "a b",
-    ),
+    "components": ("import T from '@x/T';\n\n<T>\n<Item value='no' label='a'>\n\n*b*\n\n</Item>\n</T>", "a b"),
     "imports as text": ("import a from 'b'\n\nc", "import a from 'b' c"),
     "footnotes": ("a[^1] b[^n]\n\n[^1]: c\n\n[^n]: d *e*", "a[^1] b[^n] [^1]: c [^n]: d e"),
     "labels": ("[Note]: careful\n\n[a][b]\n\n[b]: c/d 'e'", "[Note]: careful a"),
@@ -145,6 +129,7 @@ WHOLE = {
     "pictures": ("![a *b*](c) <img src=d alt='e f'>", "a *b* e f"),
     "headings without text": ("# a\n\n## b\n\n## c\n\n### d\n\ne\n\n## f", "a b c d e f"),
 }
+# fmt: on
 
 
 @pytest.mark.parametrize("name", WHOLE)

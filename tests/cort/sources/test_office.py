@@ -30,6 +30,18 @@ def replaced(data, name, change):
         return file.getvalue()
 
 
+def with_run(document, xml):
+    """The file of a document whose paragraph MARK has another run."""
+    own = b"<w:r><w:t>MARK</w:t></w:r>"
+    return replaced(saved(document), "word/document.xml", lambda text: text.replace(own, xml.encode()))
+
+
+@pytest.fixture
+def document():
+    """A new document of Word."""
+    return pytest.importorskip("docx", reason="python-docx is not installed").Document()
+
+
 def sections(suffix, data):
     document = outline("d", office.READERS[suffix](data))
     return document.title, [(one.headings, one.paragraphs) for one in document.sections]
@@ -40,9 +52,7 @@ def words(suffix, data):
     return document.text.split()
 
 
-def test_word(tmp_path):
-    docx = pytest.importorskip("docx", reason="python-docx is not installed")
-    document = docx.Document()
+def test_word(document):
     document.add_paragraph("Travel rules", style="Title")
     document.add_heading("Cost", 1)
     bold = document.add_paragraph("see")
@@ -87,21 +97,14 @@ RUNS = {
 
 
 @pytest.mark.parametrize("xml", RUNS)
-def test_what_word_has_in_a_paragraph(xml):
-    docx = pytest.importorskip("docx", reason="python-docx is not installed")
-    document = docx.Document()
+def test_what_word_has_in_a_paragraph(document, xml):
     document.add_paragraph("MARK")
-    data = replaced(
-        saved(document),
-        "word/document.xml",
-        lambda text: text.replace(b"<w:r><w:t>MARK</w:t></w:r>", xml.encode()),
-    )
-    assert words(".docx", data) == RUNS[xml].split()
+    assert words(".docx", with_run(document, xml)) == RUNS[xml].split()
 
 
-def test_what_word_does_not_show_as_text_is_told():
-    docx = pytest.importorskip("docx", reason="python-docx is not installed")
-    document = docx.Document()
+def test_what_word_does_not_show_as_text_is_told(document):
+    import docx
+
     paragraph = document.add_paragraph("kept ")
     deleted = '<w:del><w:r><w:delText xml:space="preserve">old rule</w:delText></w:r></w:del>'
     paragraph._p.append(
@@ -114,13 +117,11 @@ def test_what_word_does_not_show_as_text_is_told():
     )
 
 
-def test_notes_stand_below_their_paragraph_and_styles_may_be_based_on_headings():
-    docx = pytest.importorskip("docx", reason="python-docx is not installed")
+def test_notes_stand_below_their_paragraph_and_styles_may_be_based_on_headings(document):
     from docx.opc.constants import RELATIONSHIP_TYPE
     from docx.opc.packuri import PackURI
     from docx.opc.part import Part
 
-    document = docx.Document()
     style = document.styles.add_style("Kapitel", 1)
     style.base_style = document.styles["Heading 1"]
     document.add_paragraph("Own heading", style="Kapitel")
@@ -130,10 +131,7 @@ def test_notes_stand_below_their_paragraph_and_styles_may_be_based_on_headings()
     kind = "application/vnd.openxmlformats-officedocument.wordprocessingml.footnotes+xml"
     part = Part(PackURI("/word/footnotes.xml"), kind, notes.encode(), document.part.package)
     document.part.relate_to(part, RELATIONSHIP_TYPE.FOOTNOTES)
-    mark = b'<w:r><w:t>said</w:t><w:footnoteReference w:id="2"/><w:t>.</w:t></w:r>'
-    data = replaced(
-        saved(document), "word/document.xml", lambda text: text.replace(b"<w:r><w:t>MARK</w:t></w:r>", mark)
-    )
+    data = with_run(document, '<w:r><w:t>said</w:t><w:footnoteReference w:id="2"/><w:t>.</w:t></w:r>')
     assert sections(".docx", data) == ("Own heading", [((), ("said.", "a note", "after"))])
 
 
@@ -161,26 +159,8 @@ def test_powerpoint():
     slide.notes_slide.notes_text_frame.text = "Say hello"
     slide._element.set("show", "0")
     presentation.slides.add_slide(presentation.slide_layouts[6]).shapes.add_textbox(*place).text_frame.text = "untitled"
-    assert sections(".pptx", saved(presentation)) == (
-        "Guide two",
-        [
-            (
-                (),
-                (
-                    "First | <b>",
-                    "Second",
-                    "in groups",
-                    "t0 t1",
-                    "t2 t3",
-                    "Sales",
-                    "East",
-                    "West",
-                    "Say hello",
-                    "untitled",
-                ),
-            )
-        ],
-    )
+    shown = ("First | <b>", "Second", "in groups", "t0 t1", "t2 t3", "Sales", "East", "West", "Say hello", "untitled")
+    assert sections(".pptx", saved(presentation)) == ("Guide two", [((), shown)])
 
 
 def test_excel():

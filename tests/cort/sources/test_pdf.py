@@ -1,9 +1,6 @@
-"""Text of PDF files."""
-
 import pytest
 
 from cort.sources import pdf
-from cort.sources.documents import Unread
 from cort.sources.hyphens import OPEN
 from tests.support.pdf import pdf_of
 
@@ -22,13 +19,3 @@ def test_names_of_files_are_no_titles(title):
 
 def test_a_password_that_is_empty():
     assert pdf.read(pdf_of("Text.", owner="secret")).blocks == [(0, "Text.")]
-
-
-@pytest.mark.parametrize(
-    ("data", "reason"),
-    [(pdf_of("Text.", password="secret"), "encrypted PDF"), (pdf_of("", " "), "PDF without text")],  # noqa: S106
-)
-def test_what_has_no_readable_text(data, reason):
-    with pytest.raises(Unread) as caught:
-        pdf.read(data)
-    assert caught.value.args[0] == reason

@@ -1,5 +1,3 @@
-"""Text of reStructuredText."""
-
 import time
 
 import pytest
