@@ -212,7 +212,7 @@ def fetch_pretrained(name: str, revision: str | None, seed: int, folder: Path) -
     log.info("loaded %s: %s, %d weights", name, model.config.model_type, model.num_parameters())
 
 
-class Options(Revision, Vocabulary, Seed):
+class Options(Revision, Vocabulary):
     """Options of this stage."""
 
     pretrained: Maybe[Annotated[str, Contents("NAME_OR_FOLDER")]] = None
@@ -223,6 +223,7 @@ class Options(Revision, Vocabulary, Seed):
     """Texts on which the tokenizer is trained."""
     cleaning: Form = same_as(Cleaned, "cleaning")
     """How these texts are cleaned first."""
+    seed: int = same_as(Seed, "seed")
     output: FolderPath
 
 

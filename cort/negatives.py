@@ -62,7 +62,7 @@ class Search:
     runs: tuple[str, ...] = ()
 
 
-class Options(DrawOptions, Seed):
+class Options(DrawOptions):
     """Options of this stage."""
 
     searches: Text
@@ -70,6 +70,7 @@ class Options(DrawOptions, Seed):
     qrels: ParquetFile
     random: int = same_as(PairSettings, "random")
     positives: Literal["one", "all", "retrieved"] = same_as(PairSettings, "positives")
+    seed: int = same_as(Seed, "seed")
     threads: Threads = 1
     memory_mb: int = Field(0, ge=0)
     """Memory, half of which may hold vectors."""

@@ -33,7 +33,7 @@ from cort.models.layout import model_fingerprint
 from cort.models.modules import KINDS, MODULE_CLASSES, WEIGHTS, TextModel, route
 from cort.models.settings import PairSettings
 from cort.models.tokenizer import load_tokenizer, special_id
-from cort.models.transformer import forward_apart, forward_by_length
+from cort.models.transformer import forward_apart, forward_by_length, single
 
 # Pairs whose tokens are compared at once; the vectors of each pair are copied.
 COMPARED_AT_ONCE = 1_024
@@ -67,12 +67,12 @@ class WeightedTokens(nn.Module):
     def forward(self, features: dict[str, Any], task: str | None = None) -> dict[str, Any]:
         """Replace ``token_embeddings`` (batch, length, width), and add them without weights, and the weights."""
         states = features["token_embeddings"]
-        vectors = self.vectors(states)  # (batch, length, size)
+        vectors = single(self.vectors(states))  # (batch, length, size)
         if self.settings["unit_length"]:
             vectors = functional.normalize(vectors, dim=-1)
         if task != "query":
             return {**features, "token_embeddings": vectors}
-        weights = functional.softplus(self.weights(states))  # (batch, length, 1)
+        weights = functional.softplus(single(self.weights(states)))  # (batch, length, 1)
         more = {"token_vectors": vectors, "token_weights": weights.squeeze(-1)}
         return {**features, "token_embeddings": vectors * weights, **more}
 
@@ -129,7 +129,7 @@ class LateInteraction(TextModel):
             batch = {**batch, "token_type_ids": segments.clamp(min=0), "attention_mask": attended, "packing": None}
             batch["query_expansion_positions"] = added
         features = self.run(batch)
-        vectors = features.get("token_vectors", features["token_embeddings"])  # (batch, length, dimension)
+        vectors = single(features.get("token_vectors", features["token_embeddings"]))  # (batch, length, dimension)
         counts = features["attention_mask"].to(vectors.dtype)  # (batch, length)
         weights = features.get("token_weights", 1) * counts  # (batch, length)
         weighted = torch.cat([vectors, weights.unsqueeze(-1)], dim=-1)  # (batch, length, dimension + 1)

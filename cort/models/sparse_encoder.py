@@ -23,7 +23,7 @@ from cort.models.building import EMBEDDING, new_transformer, set_tokenizer
 from cort.models.layout import TASKS, has_modules
 from cort.models.modules import TextModel, route
 from cort.models.settings import EncoderSettings
-from cort.models.transformer import replace_forward
+from cort.models.transformer import replace_forward, single
 from cort.runtime.errors import input_error
 
 # With normalised states of n numbers, the logits of a text's own tokens are up to sqrt(n) times the size of embeddings,
@@ -54,7 +54,7 @@ class SparseEncoder(TextModel):
 
     def forward(self, batch: Mapping[str, Any]) -> Tensor:
         """Encode framed texts of one kind, (batch, length); returns (batch, vocabulary)."""
-        weights: Tensor = self.run(batch)[EMBEDDING]  # (batch, vocabulary)
+        weights = single(self.run(batch)[EMBEDDING])  # (batch, vocabulary)
         return top(weights, self._most) if self._most else weights
 
 

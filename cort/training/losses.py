@@ -29,19 +29,23 @@ COSINE_LIMIT = 1.0 - 1e-6
 
 
 def inner_product(queries: Tensor, passages: Tensor) -> Tensor:
-    """Compute ``q . d`` for all pairs (RepBERT, section 3.1).
+    """Compute ``q . d`` for all pairs (RepBERT, section 3.1), in single precision at least.
 
     :param queries: (..., n, e); `passages` (..., m, e).
     :returns: (..., n, m).
     """
-    return queries @ passages.mT
+    from cort.models.transformer import single
+
+    return single(queries) @ single(passages).mT
 
 
 def cosine_similarity(queries: Tensor, passages: Tensor) -> Tensor:
     """Compute the cosine for all pairs, which ranks like the angle; shapes as for `inner_product`."""
     from torch.nn.functional import normalize
 
-    return inner_product(normalize(queries, dim=-1), normalize(passages, dim=-1))
+    from cort.models.transformer import single
+
+    return inner_product(normalize(single(queries), dim=-1), normalize(single(passages), dim=-1))
 
 
 def angular_similarity(queries: Tensor, passages: Tensor) -> Tensor:
@@ -248,7 +252,9 @@ def pointwise_loss(logits: Tensor, relevance: Tensor, settings: Pointwise) -> Te
     """Binary cross-entropy of query-passage pairs (CoRT, section 4.3.1), times `pos_weight` for positives."""
     from torch.nn.functional import binary_cross_entropy_with_logits
 
-    logits = logits.reshape(-1)
+    from cort.models.transformer import single
+
+    logits = single(logits).reshape(-1)
     relevance = relevance.reshape(-1).to(logits.dtype)
     loss = binary_cross_entropy_with_logits(logits, relevance, reduction="none")
     return loss if settings.pos_weight == 1 else loss * (1 + (settings.pos_weight - 1) * relevance)
@@ -262,6 +268,9 @@ def softmax_loss(logits: Tensor, relevance: Tensor, _: NoSettings) -> Tensor:
     :param logits: padded with -inf.
     :param relevance: 1 for one passage of each group.
     """
+    from cort.models.transformer import single
+
+    logits = single(logits)
     return logits.logsumexp(-1) - logits.masked_fill(relevance == 0, 0.0).sum(-1)
 
 

@@ -30,7 +30,7 @@ from cort.training.draws import DrawOptions
 log = logging.getLogger(__name__)
 
 
-class SamplingOptions(DrawOptions, Seed):
+class SamplingOptions(DrawOptions):
     """Options that `triples` and `pairs` share; `pairs` has another default of `first_rank`."""
 
     qrels: ParquetFile
@@ -39,6 +39,7 @@ class SamplingOptions(DrawOptions, Seed):
     relevance_level: int = same_as(AnySplit, "relevance_level")
     minimum_results: int = same_as(Triples, "minimum_results")
     maximum_queries: int = same_as(Triples, "maximum_queries")
+    seed: int = same_as(Seed, "seed")
     output: ParquetFile
     output_counts: JsonFile
 

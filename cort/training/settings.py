@@ -41,12 +41,14 @@ NOT_DECISIVE = (
 )
 
 
-class TrainingSettings(Seed, Optimization):
+class TrainingSettings(Optimization):
     """Hyper-parameters of one training.
 
     Each process keeps the activations of `tokens_at_once` padded tokens for the backward pass. With
     `gradient_checkpointing`, which takes a third more time, mini-batches may be of any size.
     """
+
+    seed: int = same_as(Seed, "seed")
 
     def of(self, updates: int, per_epoch: float) -> TrainingSettings:
         """Return the settings of a training of this many updates, with shares turned into numbers of updates.

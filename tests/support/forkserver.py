@@ -12,7 +12,6 @@ import array
 import atexit
 import contextlib
 import gc
-import hashlib
 import importlib
 import marshal
 import os
@@ -27,6 +26,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from forkclient import EXECUTABLE, SEARCH
+from rules_once import remember_rules
 
 # What stages import, and what they import only when they are called.
 STAGES = (
@@ -39,7 +39,6 @@ SNAKEMAKE = "snakemake.cli snakemake.report.html_reporter smart_open jsonschema"
 # What several stages, or Snakemake, import of the project.
 SHARED = ("config", "evaluation", "formats", "models", "reporting", "retrieval", "runtime", "systems", "training")
 PACKAGES = ("cort", "workflow")
-PLACEHOLDER = "'/a file of rules'"
 FORKED = str(Path(__file__).with_name("forked") / "python")
 NOT_IMPORTED = ("__pycache__", "rules", "templates")
 ROOT = Path(__file__).parents[2]
@@ -115,31 +114,6 @@ def move_project(folder, imported):
     importlib.reload(sys.modules["cort"])
 
 
-def remember_rules(folder):
-    """Have Snakemake parse equal files of rules once, which takes a fifth of each of its starts."""
-    from snakemake import workflow
-
-    parse = workflow.parse
-
-    def parse_once(path, owner, linemap, rulecount=0):
-        name = path.get_path_or_uri(secret_free=True)
-        key = hashlib.sha256(f"{rulecount}\n{Path(name).read_text('utf-8')}".encode()).hexdigest()
-        kept = Path(folder) / key
-        if kept.exists():
-            code, count, lines = marshal.loads(kept.read_bytes())  # noqa: S302 - written below
-        else:
-            lines = {}
-            code, count = parse(path, owner, lines, rulecount=rulecount)
-            code = code.replace(repr(name), PLACEHOLDER)
-            new = kept.with_suffix(f".{os.getpid()}")
-            new.write_bytes(marshal.dumps((code, count, lines)))
-            new.rename(kept)
-        linemap |= lines
-        return code.replace(PLACEHOLDER, repr(name)), count
-
-    workflow.parse = parse_once
-
-
 def receive(connection):
     """Read a call: its words, folder and environment, and three descriptors, or four."""
     size = array.array("i")
@@ -176,6 +150,8 @@ def become(call, descriptors, imported):
             sys.argv = ["-c", str(descriptors[3]), *words[2:]]
             importlib.import_module("cort.retrieval.lucene").main()
         else:
+            if module in imported.modules:
+                sys.modules.pop(module, None)
             runpy.run_module(module, run_name="__main__", alter_sys=True)
     except SystemExit as end:
         if isinstance(end.code, str):

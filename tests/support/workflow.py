@@ -13,6 +13,8 @@ from cort.runtime import cli
 from cort.runtime.command_line import parse_options
 from cort.runtime.commands import module_of as module_of_command
 from tests.support.common import ROOT
+from tests.support.forkclient import PLACE
+from tests.support.rules_once import remember_rules
 from workflow.snakemake_api import plan
 
 #: systems of the tiny experiment
@@ -46,6 +48,7 @@ def rules():
         return {rule.name: rule for rule in workflow._workflow.rules if rule.shellcmd}
 
 
+remember_rules(os.path.dirname(os.environ[PLACE]))
 RULES = rules()
 # What makes raw files; the tiny experiment has its own.
 RAW = {"pydocs", "download"}

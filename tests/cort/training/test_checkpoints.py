@@ -76,6 +76,8 @@ DAMAGES = {
     "one byte short": lambda content: content[:-1],
     "empty": lambda content: b"",
     "another format": lambda content: b"PK\x03\x04" + content[4:],
+    "a bit": lambda content: content[:-1] + bytes([content[-1] ^ 1]),
+    "a digit of the state": lambda content: content.replace(b"0.1", b"0.2"),
     "no state": lambda content: content.replace(b'"checkpoint"', b'"checkpaint"'),
 }
 

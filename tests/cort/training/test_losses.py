@@ -86,12 +86,16 @@ def test_angular_similarity_of_known_angles(a, b, expected):
     assert 0 < CUT < 5e-4
 
 
-def test_similarities_are_of_all_pairs():
+def test_similarities_are_of_all_pairs_and_in_single_precision_at_least():
     queries, passages, _ = draw(1, 4, 3)
     similarity = losses.angular_similarity(queries[:2], passages)
     expected = [[sim(query, passage) for passage in passages] for query in queries[:2]]
     assert similarity.tolist() == [pytest.approx(row, abs=1e-12) for row in expected]
-    ones = torch.ones(2, 3)
+    half = losses.angular_similarity(queries[:2].bfloat16(), passages.bfloat16())
+    assert half.dtype == torch.float32
+    assert torch.allclose(half.double(), similarity, atol=0.02)
+    ones = torch.ones(2, 3, dtype=torch.bfloat16)
+    assert losses.inner_product(ones, 2 * ones).dtype == torch.float32
     assert losses.inner_product(ones, 2 * ones).tolist() == [[6, 6], [6, 6]]
 
 
