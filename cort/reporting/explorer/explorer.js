@@ -535,14 +535,22 @@ function showList(row) {
   drawRows();
 }
 
-function drawRows() {
+// While the list rolls, rows that stay in view are kept: one that is replaced between press and release is not clicked.
+function drawRows(rolls = false) {
   const list = $("list"), start = Math.max(0, Math.floor(list.scrollTop / ROW) - 6);
   const shown = visible.slice(start, start + Math.ceil((list.clientHeight || 600) / ROW) + 12);
   // The chosen row is always there: the list names it for screen readers.
   const chosen = visible.findIndex((row) => row.id === current);
   const items = shown.map((row, offset) => [row, start + offset]);
-  if (chosen >= 0 && (chosen < start || chosen >= start + shown.length)) items.push([visible[chosen], chosen]);
-  $("rows").replaceChildren(...items.map(([row, place]) => option(row, place, place === chosen)));
+  if (chosen >= 0 && chosen < start) items.unshift([visible[chosen], chosen]);
+  if (chosen >= start + shown.length) items.push([visible[chosen], chosen]);
+  const rows = $("rows"), wanted = new Set(items.map(([, place]) => `row-${place}`));
+  for (const old of [...rows.children]) if (!(rolls && wanted.has(old.id))) old.remove();
+  let next = rows.firstElementChild;
+  for (const [row, place] of items) {
+    if (next?.id === `row-${place}`) next = next.nextElementSibling;
+    else rows.insertBefore(option(row, place, place === chosen), next);
+  }
   if (chosen >= 0) list.setAttribute("aria-activedescendant", `row-${chosen}`);
   else list.removeAttribute("aria-activedescendant");
 }
@@ -868,7 +876,7 @@ function listen() {
     follow = matchMedia(NARROW).matches;
     go({ text: $("text").value, k: $("k").value, q: null });
   };
-  $("list").onscroll = drawRows;
+  $("list").onscroll = () => drawRows(true);
   $("list").onkeydown = onListKey;
   $("charts").open = !matchMedia(NARROW).matches;
   addEventListener("hashchange", () => judges() || update());
