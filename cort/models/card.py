@@ -54,11 +54,11 @@ class Origin(NamedTuple):
 
         card = folder / CARD
         try:
-            found = (metadata_load(card) if card.is_file() else None) or {}
+            header = (metadata_load(card) if card.is_file() else None) or {}
         except (yaml.YAMLError, ValueError):
             log.warning("%s: its header cannot be read; the licence of the model remains unknown", card)
-            found = {}
-        named, terms = (value if isinstance(value := found.get(key), str) else None for key in cls._fields)
+            header = {}
+        named, terms = (value if isinstance(value := header.get(key), str) else None for key in cls._fields)
         return cls(name or named, terms)
 
     def write(self, folder: Path) -> None:

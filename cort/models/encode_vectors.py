@@ -36,7 +36,8 @@ log = logging.getLogger(__name__)
 
 BLOCK = 4_096
 
-# How far from 1 the length of a normalized vector may be, at most; half precision moves a vector by 0.0005.
+# How far from 1 the length of a normalized vector may be; half precision moves a vector by 0.0005. Searches rely on the
+# bound in the file.
 TOLERANCE = 1e-3
 
 
@@ -53,13 +54,16 @@ class Options(PassageOptions):
 def encode_block(job: Job, rows: Integers, encoder: Encoder, texts: Texts, storage: shards.Storage) -> pa.RecordBatch:
     """Encode rows as ids and vectors, of length 1 or 0 if the encoder normalizes.
 
-    :raises InputError: for NaN or infinite values.
+    :raises InputError: for NaN or infinite values, or vectors of another length.
     """
     vectors, ids = texts.vectors(encoder, rows, job.device), texts.ids(rows)  # (rows, e)
     lengths = np.linalg.norm(vectors, axis=1)  # (rows,)
-    finite = np.isfinite(lengths)  # (rows,)
-    found = f"in {job.precision} a vector of length {lengths[int(finite.argmin())]:.4g}"
-    refuse_others(finite, ids, texts.tokens.path, found)
+    # Static embeddings of unknown symbols, and of an empty text, are zeros, which no normalization changes.
+    unit = (np.abs(lengths - 1) < TOLERANCE) | (lengths == 0)  # (rows,)
+    wanted = unit if encoder.unit_length else np.isfinite(lengths)
+    found = f"in {job.precision} a vector of length {lengths[int(wanted.argmin())]:.4g}"
+    expected = "length 1" if encoder.unit_length else "finite numbers"
+    refuse_others(wanted, ids, texts.tokens.path, found, expected)
     return shards.vector_batch(ids, vectors, storage)
 
 

@@ -39,7 +39,7 @@ class LightEncoder:
     def __init__(self, folder: Path, embedding: Module, projections: Sequence[Module]) -> None:
         self.unit_length: bool = Settings(folder / PROMPTS).get("similarity_fn_name") != "dot"
         self._embeddings = _weights(embedding)["embedding.weight"]  # (vocabulary, width)
-        self._projections = [(_weights(one), ACTIVATIONS[_activation(one)]) for one in projections]
+        self._projections = [(_weights(dense), ACTIVATIONS[_activation(dense)]) for dense in projections]
         self._libraries = ThreadpoolController()
 
     def __call__(self, texts: Iterable[npt.NDArray[np.int32]]) -> Vectors:
@@ -86,7 +86,7 @@ def static_encoder(folder: str | Path) -> LightEncoder | None:
     if not modules or modules[0].name != STATIC or modules[0] != modules_of(folder, "query")[0]:
         return None
     embedding, *others = modules[:-1] if modules[-1].name == "Normalize" else modules
-    known = all(one.name == "Dense" and _activation(one) in ACTIVATIONS for one in others)
+    known = all(module.name == "Dense" and _activation(module) in ACTIVATIONS for module in others)
     return LightEncoder(Path(folder), embedding, others) if known else None
 
 

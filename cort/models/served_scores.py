@@ -77,8 +77,8 @@ def score(pairs: Sequence[tuple[str, str]], model: str, limits: TextLimits, cach
 
         async def ask_one(client: openai.AsyncOpenAI, request: Request) -> int:
             scores = await _ask(client, request, model)
-            asked = (_key(model, request.query, passage) for passage in request.passages)
-            kept.keep(zip(asked, scores, strict=True))
+            answered = (_key(model, request.query, passage) for passage in request.passages)
+            kept.keep(zip(answered, scores, strict=True))
             return len(request.passages)
 
         if requests:

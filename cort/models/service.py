@@ -77,10 +77,10 @@ def refuse_more(texts: int, requests: int, tokens: int, limits: TextLimits) -> N
     """
     text = "%d texts to ask for: %d requests, about %d tokens; limits: %d requests, %d tokens"
     log.info(text, texts, requests, tokens, limits.max_requests, limits.max_tokens)
-    for what, number, most in (("requests", requests, limits.max_requests), ("tokens", tokens, limits.max_tokens)):
+    for unit, number, most in (("requests", requests, limits.max_requests), ("tokens", tokens, limits.max_tokens)):
         if number > most:
-            found, fix = f"{number} {what} needed", "raise it, or ask for less"
-            raise input_error(f"endpoint.max_{what}", found, f"at most {most}", fix)
+            found, fix = f"{number} {unit} needed", "raise it, or ask for less"
+            raise input_error(f"endpoint.max_{unit}", found, f"at most {most}", fix)
 
 
 @contextmanager

@@ -4,6 +4,7 @@ import string
 import subprocess
 import sys
 from importlib import import_module
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
@@ -13,12 +14,14 @@ import torch
 from cort import encode
 from cort.formats.shards import Tokens, read_precision, write_tokens
 from cort.models import precision
+from cort.models.encode_vectors import encode_block
 from cort.models.encoder import load_encoder
 from cort.models.late_interaction import load_late_interaction
 from cort.models.layout import model_fingerprint
 from cort.models.tokenizer import fingerprint, load_tokenizer
 from cort.retrieval.vectors import open_vectors
 from tests.support.common import command_line
+from tests.support.errors import line_of
 from tests.support.layouts import Maker, take_in
 from tests.support.released import change_weights, peer, tokens_of
 from tests.support.vectors import without_precision
@@ -243,13 +246,23 @@ def test_tokens_of_another_tokenizer_are_refused(refused, model, caches, tmp_pat
     assert line.startswith(f"{caches['passages']}: found {tokenizers}; ")
 
 
-@pytest.mark.parametrize("similarity", ["angular", "inner_product"])
-def test_vectors_with_nan_are_refused(refused, make_encoder, caches, tmp_path, similarity):
+def test_a_vector_beyond_the_bound_of_its_file_is_refused():
+    vectors = np.array([[0.6, 0.8], [0, 0], [0.6, 0.81]], np.float32)
+    texts = SimpleNamespace(
+        vectors=lambda *_: vectors, ids=lambda _: pa.array(["a", "b", "c"]), tokens=SimpleNamespace(path="t.arrow")
+    )
+    job, encoder = SimpleNamespace(device=None, precision="fp32"), SimpleNamespace(unit_length=True)
+    line = line_of(encode_block, job, np.arange(3), encoder, texts, "fp32")
+    assert line.startswith("t.arrow: found in fp32 a vector of length 1.008 of the text 'c', expected length 1; ")
+
+
+@pytest.mark.parametrize(("similarity", "expected"), [("angular", "length 1"), ("inner_product", "finite numbers")])
+def test_vectors_with_nan_are_refused(refused, make_encoder, caches, tmp_path, similarity, expected):
     broken, name = make_encoder(similarity=similarity), "embeddings.LayerNorm.weight"
     path = broken / "document_0_Transformer" / "model.safetensors"
     change_weights(path, lambda weights: weights[name][:1].fill_(3e38))
     line = refused(**options(broken, caches, tmp_path / "a.arrow"))
-    found = "found in fp32 a vector of length nan of the text 'd0', expected finite numbers; "
+    found = f"found in fp32 a vector of length nan of the text 'd0', expected {expected}; "
     assert line.startswith(f"{caches['passages']}: {found}")
 
 
